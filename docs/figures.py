@@ -26,8 +26,8 @@ from support.browser import chromium  # noqa: E402
 from support.contracts import QUESTION, write_contracts  # noqa: E402
 from support.page_files import PASSAGES, by_reportlab, engine_of  # noqa: E402
 
-from haybale import Engine, parse  # noqa: E402
 import haybale  # noqa: E402
+from haybale import Engine, parse  # noqa: E402
 from haybale.cli.options import DEFAULT_RANKER  # noqa: E402
 from haybale.review import JudgementStore  # noqa: E402
 from haybale.service import Workspace, create_app  # noqa: E402

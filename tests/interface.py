@@ -2,7 +2,8 @@
 
     python tests/interface.py
 
-Both are installed into an environment of their own, and the service is asked with and without a token.
+Both are installed into an environment of their own. The service is asked without users, by an administrator, and by
+a user who only reads, with the fuzzer alone.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from support.decisions import decisions
 from support.served import Served
 
 from haybale import Engine
+from haybale.service.users import User
+from haybale.service.users_file import add_user
 
 PACKAGES = ("schemathesis==4.32", "openapi-python-client==0.29.1", "ruff==0.14.0")
-TOKEN = "a token of everybody"
 CLIENT = """
 from haybale_client import AuthenticatedClient, Client
 from haybale_client.api.api import create_topic, judge, progress, search
@@ -47,9 +49,9 @@ def environment(folder: Path) -> Path:
     return programs
 
 
-def fuzz(programs: Path, address: str, token: str) -> None:
+def fuzz(programs: Path, address: str, token: str, phases: str = "examples,coverage,fuzzing") -> None:
     """Raise CalledProcessError if the fuzzer finds an answer that the description does not allow."""
-    options = ["--max-examples", "25", "--phases", "examples,coverage,fuzzing", "--request-timeout", "60"]
+    options = ["--max-examples", "25", "--phases", phases, "--request-timeout", "60"]
     header = ["-H", f"Authorization: Bearer {token}"] if token else []
     subprocess.run([programs / "st", "run", f"{address}/openapi.json", *options, *header], check=True, cwd=programs)
 
@@ -67,18 +69,24 @@ def generate(programs: Path, address: str, token: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Try the interface without and with a token."""
+    """Try the interface without users, as an administrator and as a reader."""
     programs = environment(Path("build/interface").absolute())
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         Engine.build(decisions(), folder / "engine", language="english", encoder="tfidf(min_df=1)").prepare()
-        for token in ("", TOKEN):
-            options = ["--judgements", str(folder / f"judgements-{len(token)}.sqlite")]
-            with Served(folder / "engine", *options, *(["--token", token] if token else [])) as served:
-                generate(programs, served.address, token, folder)
-                fuzz(programs, served.address, token)
-                how = "with" if token else "without"
-                print(f"{how} a token: the client and the fuzzer are content", file=sys.stderr)
+        for right in ("", "administer", "read"):
+            options, token = ["--judgements", str(folder / f"judgements-{right}.sqlite")], ""
+            if right:
+                users = folder / f"users-{right}.json"
+                token = str(add_user(users, User("Ada", right)))
+                options += ["--users", str(users)]
+            with Served(folder / "engine", *options) as served:
+                if right == "read":
+                    fuzz(programs, served.address, token, "coverage")
+                else:
+                    generate(programs, served.address, token, folder)
+                    fuzz(programs, served.address, token)
+                print(f"{right or 'no users'}: what was tried is as described", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,9 @@ from haybale.service.answers import (
     name_of,
 )
 from haybale.service.file_worker import MAX_TEXT
+from haybale.service.guarded_routes import GuardedRoute
 from haybale.service.own_addresses import original_address, picture_address
-from haybale.service.roles import ADMIN, JUDGE, GuardedRoute, needs
+from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
 from haybale.service.security import judge_of, reader_of
 from haybale.service.topic_summary import TopicSummary
 from haybale.service.trainings import ModelTraining
@@ -236,7 +237,7 @@ def search_api(workspace: Workspace) -> APIRouter:
     router = api_router()
 
     @router.get("/search", **answers(SearchAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def search(
         q: Text,
         k: Annotated[int, Query(ge=1, le=MAX_RESULTS)] = 10,
@@ -250,13 +251,13 @@ def search_api(workspace: Workspace) -> APIRouter:
         return Response(results.to_json(), media_type="application/json")
 
     @router.post("/search", **answers(SearchAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def search_long(body: Search) -> Response:
         """Search for a long text, such as a whole document."""
         return search(body.q, body.k, body.where, body.ranker, body.offset, body.together)
 
     @router.get("/explain", **answers(ExplanationAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def explain(
         q: Text,
         doc_id: Annotated[str, Query(max_length=MAX_NAME)],
@@ -268,13 +269,13 @@ def search_api(workspace: Workspace) -> APIRouter:
         return explanation.to_dict() | {"snippets": [snippet.to_dict() for snippet in snippets]}
 
     @router.post("/explain", **answers(ExplanationAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def explain_long(body: Explained) -> dict[str, Any]:
         """Explain the score that a document has in the search for a long text."""
         return explain(body.q, body.doc_id, body.where, body.ranker)
 
     @router.get("/documents/{doc_id:path}", **answers(DocumentAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def document(
         request: Request,
         doc_id: str,
@@ -293,7 +294,7 @@ def search_api(workspace: Workspace) -> APIRouter:
         return workspace.document(doc_id, q, where, ranker, offset, limit, reader).to_dict()
 
     @router.get("/page")
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def page(request: Request, doc_id: DocId, passage_id: PassageId = None, page: PageNumber = None) -> SeenPage:
         """Return where a passage is on a page of its file. Without a passage, say how large the page is."""
         view, root = workspace.files.view(doc_id, passage_id, page), request.scope.get("root_path", "")
@@ -305,7 +306,7 @@ def search_api(workspace: Workspace) -> APIRouter:
         )
 
     @router.get("/page/picture", **files("image/png", "image/jpeg"))
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def picture(doc_id: DocId, passage_id: PassageId = None, page: PageNumber = None, boxes: bool = True) -> Response:
         """Return a page of a file as a picture, with boxes around the lines of a passage."""
         view = workspace.files.view(doc_id, passage_id, page)
@@ -313,7 +314,7 @@ def search_api(workspace: Workspace) -> APIRouter:
         return Response(content, media_type=media_type)
 
     @router.get("/original", **files("application/pdf", _ANY_FILE))
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def original(doc_id: DocId, download: bool = False) -> Response:
         """Return the file of a document: PDF files for browsers to show, others to save.
 
@@ -328,13 +329,13 @@ def search_api(workspace: Workspace) -> APIRouter:
         return Response(file.data, media_type="application/pdf" if is_shown else _ANY_FILE, headers=headers)
 
     @router.get("/facets", **answers(FacetsAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def facets() -> dict[str, Any]:
         """Return the columns of the metadata with their values and counts, or their ranges."""
         return {"facets": [facet.to_dict() for facet in workspace.facets()]}
 
     @router.get("/unread", **answers(UnreadAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def unread(
         offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
     ) -> dict[str, Any]:
@@ -343,7 +344,7 @@ def search_api(workspace: Workspace) -> APIRouter:
         return {"parts": [asdict(part) for part in parts[offset : offset + limit]], "n_parts": len(parts)}
 
     @router.get("/rankers", **answers(RankersAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def rankers() -> dict[str, Any]:
         """Return the rankers by name, the default first."""
         return {"rankers": [{"name": name, "ranker": str(workspace.ranker(name))} for name in workspace.rankers]}
@@ -356,7 +357,7 @@ def topics_api(workspace: Workspace) -> APIRouter:
     router = api_router()
 
     @router.get("/topics", **answers(TopicsAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def topics(
         offset: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> dict[str, Any]:
@@ -378,7 +379,7 @@ def topics_api(workspace: Workspace) -> APIRouter:
         return workspace.create_topic(new_topic.text, new_topic.name, new_topic.known, share, judge).to_dict()
 
     @router.get("/topics/{topic:number}", **answers(TopicSummary))
-    @needs(JUDGE)
+    @needs(READ)
     def topic(topic: int) -> dict[str, Any]:
         """Return a topic with what was judged."""
         return workspace.topic(topic).to_dict()
@@ -404,7 +405,7 @@ def topics_api(workspace: Workspace) -> APIRouter:
         return {"documents": documents, "n_held": 0 if independent else workspace.n_held(topic, name)}
 
     @router.get("/topics/{topic:number}/judgements", **answers(JudgementsAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def judgements(
         request: Request,
         topic: int,
@@ -447,19 +448,19 @@ def topics_api(workspace: Workspace) -> APIRouter:
         return {"doc_id": choice.doc_id}
 
     @router.get("/topics/{topic:number}/progress", **answers(ProgressAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def progress(topic: int, rule: Annotated[list[str] | None, Query(max_length=10)] = None) -> dict[str, Any]:
         """Return how much was read and found, and what stopping rules say."""
         return workspace.progress(topic, rule).to_dict()
 
     @router.post("/topics/{topic:number}/import", dependencies=[Depends(_refuse_repeated)], **answers(ImportedAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def import_judgements(topic: int, grades: Annotated[dict[str, Grade], _PlainNumbers]) -> dict[str, Any]:
         """Add old judgements, as grades by document, of documents that were not judged."""
         return {"n_added": workspace.import_judgements(topic, grades)}
 
     @router.get("/topics/{topic:number}/export", **files("text/plain", *_EXPORT_MEDIA_TYPES.values()))
-    @needs(JUDGE)
+    @needs(READ)
     def export(
         request: Request,
         topic: int,
@@ -489,31 +490,31 @@ def training_api(workspace: Workspace) -> APIRouter:
     router = api_router()
 
     @router.get("/train", **answers(TrainingsAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def trainings() -> dict[str, Any]:
         """Return the trainings, the last one first."""
         return {"trainings": [training.to_dict() for training in workspace.trainings()]}
 
     @router.post("/train", **answers(ModelTraining, 202))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def start_training(new_training: NewTraining) -> dict[str, Any]:
         """Begin to train a ranker on the judgements of all topics, in a process of its own."""
         return workspace.start_training(new_training.recipe, new_training.random_state).to_dict()
 
     @router.get("/train/{number:number}", **answers(ModelTraining))
-    @needs(JUDGE)
+    @needs(READ)
     def training(number: int) -> dict[str, Any]:
         """Return a training with its progress or its result."""
         return workspace.training(number).to_dict()
 
     @router.post("/train/{number:number}/accept", **answers(ChosenRankerAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def accept(number: int, nothing: Nothing | None = None) -> dict[str, Any]:
         """Make the ranker of a training the default ranker."""
         return {"ranker": workspace.accept(number)}
 
     @router.post("/train/revert", **answers(ChosenRankerAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def revert(nothing: Nothing | None = None) -> dict[str, Any]:
         """Take the last acceptance back: the ranker of before is the default again."""
         return {"ranker": workspace.revert()}

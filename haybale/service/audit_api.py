@@ -10,7 +10,7 @@ from pydantic import Field
 from haybale.review.audit_statement import AuditedDocument, Look
 from haybale.service.answers import Answer, answers
 from haybale.service.api import MAX_NAME, Body, api_router
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import JUDGE, READ, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
 
@@ -63,7 +63,7 @@ def audit_api(workspace: Workspace) -> APIRouter:
         return workspace.audit(topic).statement().to_dict()
 
     @router.get("/topics/{topic:number}/audit", **answers(StatementAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def audit(topic: int) -> dict[str, Any]:
         """Return what the audit certifies now, with all judgements and draws, to compute it anew."""
         return workspace.audit(topic).statement().to_dict()

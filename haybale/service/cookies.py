@@ -8,8 +8,9 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from haybale.service.sessions import MAX_SECONDS
+
 SESSION, VISITOR = "haybale_session", "haybale_visitor"
-SESSION_SECONDS = 30 * 24 * 3600
 _MAX_VALUES_PER_COOKIE = 20  # returned values of cookies with one name
 
 
@@ -32,6 +33,6 @@ def cookie_values(headers: Headers, name: str) -> list[str]:
 def cookie(name: str, value: str, scope: Scope, same_site: str) -> str:
     """Return a ``Set-Cookie`` header that scripts cannot read; an empty value removes the cookie."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
-    age = SESSION_SECONDS if value else 0
+    age = MAX_SECONDS if value else 0
     path = scope.get("root_path", "") + "/"
     return f"{name}={value}; Path={path}; HttpOnly; SameSite={same_site}; Max-Age={age}{secure}"

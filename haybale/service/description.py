@@ -11,14 +11,15 @@ from fastapi import APIRouter, FastAPI, Request
 from pydantic import TypeAdapter
 
 from haybale.service.answers import ProblemAnswer
-from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs
+from haybale.service.guarded_routes import GuardedRoute
+from haybale.service.roles import OPEN, READ, needs
 from haybale.service.security import Access
 
 PROBLEM_TYPE = "application/problem+json"
 _PROBLEMS = {  # of any operation, by status
     400: "The head or the encoding of the request is wrong.",
     401: "The request needs a token.",
-    403: "The role of the user does not suffice, or the request did not come from this service.",
+    403: "The right of the user does not suffice, or the request did not come from this service.",
     404: "There is no such document, topic, training or address.",
     405: "The address has no such method.",
     408: "The request did not arrive in time.",
@@ -40,10 +41,10 @@ def description_routes(application: FastAPI, access: Access) -> APIRouter:
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
 
     @router.get("/openapi.json")
-    @needs(JUDGE)
+    @needs(READ, by_monitors=True)
     def description(request: Request) -> dict[str, Any]:
         routes = (route for route in application.router.routes if isinstance(route, GuardedRoute))
-        open_paths = frozenset(route.path_format for route in routes if route.role == OPEN)
+        open_paths = frozenset(route.path_format for route in routes if route.right == OPEN)
         return described(application, access.users is not None, open_paths, request.scope.get("root_path", ""))
 
     return router

@@ -10,7 +10,7 @@ from pydantic import Field
 from haybale.engine import Duplicates
 from haybale.service.answers import Answer, answers
 from haybale.service.api import MAX_NAME, Body, api_router
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import JUDGE, READ, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
 
@@ -64,13 +64,13 @@ def duplicates_api(workspace: Workspace) -> APIRouter:
     router = api_router()
 
     @router.get("/duplicates", **answers(DuplicatesAnswer))
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def duplicates(offset: Offset = 0, limit: Limit = 1000) -> dict[str, Any]:
         """Return which documents are one record, in groups, and how many come from each source."""
         return _shown(workspace.engine.duplicates(), offset, limit)
 
     @router.get("/topics/{topic:number}/duplicates", **answers(DuplicatesAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def duplicates_of_topic(topic: int, offset: Offset = 0, limit: Limit = 1000) -> dict[str, Any]:
         """Return the groups that are read once in a topic, after what judges have separated and joined."""
         return _shown(workspace.duplicates.groups(topic), offset, limit)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, UploadFile
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from haybale.review.decision_import import DecisionImport
 from haybale.service.added_records import AddedFile
@@ -12,7 +14,7 @@ from haybale.service.answers import Answer, answers
 from haybale.service.api import api_router
 from haybale.service.imported_decisions import import_file
 from haybale.service.request_work import MAX_UPLOAD
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, READ, needs
 from haybale.service.workspace import Workspace
 
 
@@ -27,13 +29,13 @@ def files_api(workspace: Workspace) -> APIRouter:
     router = api_router()
 
     @router.get("/records", **answers(AddedFilesAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def added_records() -> dict[str, Any]:
         """Return the files of records that were added since the service has begun, the last one first."""
         return {"files": [file.to_dict() for file in workspace.added_records.files()]}
 
     @router.post("/records", **answers(AddedFile, 202))
-    @needs(ADMIN, is_large=True, max_body=MAX_UPLOAD)
+    @needs(ADMINISTER, is_large=True, max_body=MAX_UPLOAD)
     def add_records(file: UploadFile, replace: Annotated[bool, Form()] = False) -> dict[str, Any]:
         """Read a file of records, such as RIS or CSV, and begin to add them to the engine.
 
@@ -42,12 +44,13 @@ def files_api(workspace: Workspace) -> APIRouter:
         return workspace.added_records.add(file.filename or "file", file.file.read(), replace).to_dict()
 
     @router.post("/topics/{topic:number}/decisions", **answers(DecisionImport))
-    @needs(ADMIN, is_large=True, max_body=MAX_UPLOAD)
+    @needs(ADMINISTER, is_large=True, max_body=MAX_UPLOAD)
     def import_decisions(
         topic: int,
         file: UploadFile,
         otherwise: Annotated[
-            int | None, Form(ge=0, lt=2**31, description="The grade of records that say none.")
+            Annotated[int, Field(ge=0, lt=2**31)] | SkipJsonSchema[None],  # a form has no null
+            Form(description="The grade of records that say none."),
         ] = None,
     ) -> dict[str, Any]:
         """Add decisions of another program or engine: a table, references such as RIS, or an ASReview project.

@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from haybale import __version__
 from haybale.service.answers import HealthAnswer, ReadyAnswer, answers, files, name_of
+from haybale.service.guarded_routes import GuardedRoute
 from haybale.service.metrics import Metrics
 from haybale.service.problems import problem
-from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs
+from haybale.service.roles import OPEN, READ, needs
 from haybale.service.workspace import Workspace
 
 
@@ -45,7 +46,7 @@ def health_routes(workspace: Workspace, metrics: Metrics) -> APIRouter:
         return answer
 
     @router.get("/metrics", **files("text/plain", "application/openmetrics-text"))
-    @needs(JUDGE)
+    @needs(READ, by_monitors=True)
     def metrics_text(request: Request) -> Response:
         """Return counts and seconds of requests, and the size of the engine, in the text format of Prometheus."""
         content, content_type = metrics.exposition(request.headers.get("accept"))

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from haybale.service.answers import Answer, DocIdAnswer, answers
 from haybale.service.api import MAX_NAME, Body, Choice, Grade, api_router, json_rows
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
 
@@ -119,20 +119,20 @@ def judges_api(workspace: Workspace) -> APIRouter:
     router = api_router()
 
     @router.get("/topics/{topic:number}/agreement", **answers(AgreementAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def agreement(topic: int) -> dict[str, Any]:
         """Return how far each pair of judges agrees, and agreed over time, with Cohen's kappa and PABAK."""
         judges = workspace.judges(topic)
         return {"pairs": json_rows(judges.agreement()), "over_time": json_rows(judges.agreement_over_time())}
 
     @router.get("/topics/{topic:number}/screening", **answers(ScreeningAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def screening(topic: int) -> dict[str, Any]:
         """Return which share of the documents needs two judges, and the seed that draws them."""
         return workspace.judges(topic).plan.to_dict()
 
     @router.post("/topics/{topic:number}/screening", **answers(ScreeningAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def change_screening(request: Request, topic: int, new_screening: NewScreening) -> dict[str, Any]:
         """Say which share of the documents needs two judges from now on; 0 shows what was hidden."""
         judge = judge_of(request, new_screening.judge)
@@ -140,7 +140,7 @@ def judges_api(workspace: Workspace) -> APIRouter:
         return workspace.judges(topic).plan.to_dict()
 
     @router.get("/topics/{topic:number}/conflicts", **answers(ConflictsAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def conflicts(topic: int, resolved: bool = False) -> dict[str, Any]:
         """Return what judges have judged differently, with their notes: what is open, or what was resolved."""
         return {"conflicts": [conflict.to_dict() for conflict in workspace.judges(topic).conflicts(resolved)]}

@@ -18,7 +18,7 @@ from haybale.service.api import MAX_NAME, Body, api_router
 from haybale.service.log_chain import LogHead
 from haybale.service.matter_log import MAX_DAYS, LogEntry, MatterLog
 from haybale.service.repeated_search import RepeatedSearch
-from haybale.service.roles import ADMIN, needs
+from haybale.service.roles import ADMINISTER, needs
 from haybale.service.workspace import Workspace
 from haybale.spreadsheets import as_cell
 
@@ -115,7 +115,7 @@ def log_api(workspace: Workspace) -> APIRouter:
         return {**vars(settings), "head": log.head._asdict(), "lines": list(map(_line, lines)), "n_lines": n_lines}
 
     @router.get("/log", **answers(LogAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def log_lines(
         offset: Annotated[int, Query(ge=0, lt=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
@@ -126,27 +126,27 @@ def log_api(workspace: Workspace) -> APIRouter:
         return shown(log.entries(offset, limit, user, action), log.n_entries(user, action))
 
     @router.patch("/log", **answers(LogAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def change_log(changes: LogChanges) -> dict[str, Any]:
         """Turn the log on or off, or say for how many days lines are kept; the log says who did it."""
         log.change(is_on=changes.is_on, keep_days=changes.keep_days)
         return shown(log.entries(0, 1), log.n_entries())
 
     @router.get("/log/export", **files(LINES_TYPE, "text/csv"))
-    @needs(ADMIN, is_large=True)
+    @needs(ADMINISTER, is_large=True)
     def export_log(format: Literal["jsonl", "csv"] = "jsonl") -> Response:
         """Return all lines as JSON lines, which can be checked, or as a table in CSV."""
         return exported_log(log, format)
 
     @router.post("/log/check", **answers(LogCheckAnswer))
-    @needs(ADMIN, is_large=True)
+    @needs(ADMINISTER, is_large=True)
     def check_log(kept: KeptHeads) -> dict[str, Any]:
         """Check that no line was changed or removed, as far as the heads that were kept apart say."""
         check = log.check(LogHead(head.number, head.digest) for head in kept.heads)
         return {**vars(check), "is_whole": check.is_whole, "head": check.head._asdict()}
 
     @router.get("/log/{number:number}/repeat", **answers(RepeatedSearchAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def repeat_search(number: int) -> dict[str, Any]:
         """Repeat a search of the log among the documents of then, and say what has changed."""
         return _repeated(workspace.repeat(number))

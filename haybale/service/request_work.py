@@ -208,7 +208,8 @@ async def _whole_body(headers: Headers, receive: Receive, max_body: int) -> byte
 def _refuse_other_sites(request: Request, body: bytes) -> Response | None:
     """Return the problem of a change that another site may have caused; None if there is none.
 
-    Browsers send JSON to other sites only after these have agreed, which this service never does.
+    Browsers send JSON, and other methods than POST, to other sites only after these have agreed, which this service
+    never does.
     """
     headers = request.headers
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
@@ -221,7 +222,8 @@ def _refuse_other_sites(request: Request, body: bytes) -> Response | None:
         form_token = form_token or token[1].decode()
     expected = request.scope["state"]["form_tokens"]
     has_token = any(hmac.compare_digest(form_token.encode(), token.encode()) for token in expected)
-    if is_same and site in ("same-origin", "none") and (has_token or kind == "application/json"):
+    is_asked_before = kind == "application/json" or request.method in ("PUT", "PATCH", "DELETE")
+    if is_same and site in ("same-origin", "none") and (has_token or is_asked_before):
         return None
     detail = "this change did not come from a page of this service; open the page anew, or send JSON"
     return as_asked(request, 403, detail)

@@ -1,157 +1,53 @@
-"""The role that each route needs, declared at its function and checked at the route that the router has matched.
+"""Rights: what a user may do in a matter, and the right that each route needs, declared at its function.
 
-Only the router matches paths: no pattern beside it decides what a request may do. A route without a role
-cannot be made, and the service answers nothing if its application has a route of another class (:func:`unguarded`).
+A matter is an engine with its judgements, by the name of the engine's folder.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
-from urllib.parse import quote
 
-from fastapi import Request
-from fastapi.routing import APIRoute
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Match, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from haybale.service.entity_tags import with_entity_tag
-from haybale.service.problems import answer as as_asked
-from haybale.service.problems import problem
-from haybale.service.request_work import MAX_BODY, answered
-
-OPEN, JUDGE, ADMIN = "open", "judge", "admin"
-RANKS = {OPEN: 0, JUDGE: 1, ADMIN: 2}  # a user may do what needs at most the rank of the user's role
+OPEN = "open"  # what a route needs that anybody may ask, without being a user
+NONE, READ, JUDGE, ADMINISTER = "none", "read", "judge", "administer"
+RIGHTS = (NONE, READ, JUDGE, ADMINISTER)  # each includes the ones before it
+RANKS = {OPEN: 0, NONE: 1, READ: 2, JUDGE: 3, ADMINISTER: 4}
 READING = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-def needs(role: str, *, is_large: bool = False, max_body: int = MAX_BODY) -> Callable[[Endpoint], Endpoint]:
-    """Return a decorator that declares the role which the route of a function needs.
+def needs(
+    right: str,
+    *,
+    is_large: bool = False,
+    max_body: int | None = None,
+    by_monitors: bool = False,
+    of_service: bool = False,
+) -> Callable[[Endpoint], Endpoint]:
+    """Return a decorator that declares the right which the route of a function needs.
 
     Parameters
     ----------
-    role : {"open", "judge", "admin"}
-        ``"open"`` needs no user at all.
+    right : {"open", "none", "read", "judge", "administer"}
+        ``"open"`` needs no user at all, and ``"none"`` any user, also one without rights here.
     is_large : bool, default False
         Whether a request takes as long as a large one, so that only a few work at once
         (:class:`~haybale.service.request_work.LargeRequests`).
-    max_body : int, default 5,000,000
-        The largest number of bytes of a request.
+    max_body : int, optional
+        The largest number of bytes of a request. Default: 5,000,000.
+    by_monitors : bool, default False
+        Whether users who monitor the service (:class:`~haybale.service.users.User`) may ask, too, without the right.
+    of_service : bool, default False
+        Whether the right must hold in the whole service, as it does for changes of users, not just in the matter.
     """
-    if role not in RANKS:
-        raise ValueError(f"expected a role of {', '.join(RANKS)}, found {role!r}")
+    if right not in RANKS:
+        raise ValueError(f"expected a right of {', '.join(RANKS)}, found {right!r}")
 
     def declared(endpoint: Endpoint) -> Endpoint:
-        endpoint.role, endpoint.is_large = role, is_large  # type: ignore[attr-defined]
-        endpoint.max_body = max_body  # type: ignore[attr-defined]
+        endpoint.right, endpoint.is_large = right, is_large  # type: ignore[attr-defined]
+        endpoint.max_body, endpoint.by_monitors = max_body, by_monitors  # type: ignore[attr-defined]
+        endpoint.of_service = of_service  # type: ignore[attr-defined]
         return endpoint
 
     return declared
-
-
-class GuardedRoute(APIRoute):
-    """A route that checks the role of a user before anything else. TypeError is raised if its function declares none.
-
-    The pattern of its path matches a whole path: one with a line feed at the end is another path. Where GET is
-    answered, HEAD is, too; :class:`~haybale.service.security.Guard` sends its answer without the body.
-    """
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
-        role = getattr(endpoint, "role", None)
-        if role not in RANKS:
-            raise TypeError(f"the route {path} must declare a role, found none; add @needs(JUDGE) to its function")
-        self.role: str = role
-        self.is_large = bool(getattr(endpoint, "is_large", False))
-        self.max_body = int(getattr(endpoint, "max_body", MAX_BODY))
-        self.path_regex = re.compile(rf"(?:{self.path_regex.pattern.removesuffix('$')})\Z", re.DOTALL)
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return whether the route answers a request, and what the router adds to its scope."""
-        return super().matches(_head_as_get(scope))
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request whose user has the role, and that no other site has caused."""
-        scope = _head_as_get(scope)
-        refusal = refused(scope, self.role) or self._unfit(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-        else:
-            is_change = scope["method"] not in READING
-            if self.include_in_schema and not is_change:
-                send = with_entity_tag(scope, send)
-            await answered(super().handle, scope, receive, send, is_change, self.is_large, self.max_body)
-
-    def _unfit(self, scope: Scope) -> Response | None:
-        """Return the problem of a method, or of a parameter of the REST interface, that there is not; None if none."""
-        if scope["method"] not in (self.methods or ()):
-            same_path = [
-                route
-                for route in scope["app"].router.routes
-                if isinstance(route, GuardedRoute) and route.path_regex == self.path_regex
-            ]
-            methods = sorted({method for route in same_path for method in route.methods or ()})
-            detail = f"expected one of the methods {', '.join(methods)} here, found {scope['method']}; use one of them"
-            answer = as_asked(Request(scope), 405, detail)
-            answer.headers["allow"] = ", ".join(methods)
-            return answer
-        if not self.include_in_schema:
-            return None
-        names = {parameter.alias for parameter in self.dependant.query_params}
-        unknown = sorted(set(Request(scope).query_params) - names)
-        if not unknown:
-            return None
-        expected = ", ".join(sorted(names)) or "no parameter"
-        return problem(422, f"unknown parameter {unknown[0]!r:.100}; expected {expected}; omit it")
-
-
-def _head_as_get(scope: Scope) -> Scope:
-    return {**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope
-
-
-def refused(scope: Scope, role: str = JUDGE) -> Response | None:
-    """Return the answer to a request whose user does not have a role; None if the user has it."""
-    user = scope["state"]["user"]
-    if RANKS[OPEN if user is None else user.role] >= RANKS[role]:
-        return None
-    if user is not None:
-        return problem(403, f"this needs the role {role}, and {user.name!r} is a {user.role}; ask an admin")
-    request = Request(scope)
-    if "text/html" in request.headers.get("accept", "") and scope["method"] in READING:
-        query = scope["query_string"].decode("latin-1")
-        root = scope.get("root_path", "")
-        back = quote(root + scope["path"] + (f"?{query}" if query else ""), safe="", errors="replace")
-        return RedirectResponse(f"{root}/login?back={back}", 303)
-    answer = problem(401, "the request needs a token; send the header Authorization: Bearer TOKEN")
-    answer.headers["www-authenticate"] = "Bearer"
-    return answer
-
-
-def not_matched(router: Router) -> ASGIApp:
-    """Return what answers paths without a route: 401 without a user, as for all other paths, else 404.
-
-    A path of a page with slashes at its end leads to the page.
-    """
-
-    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        answer = refused(scope)
-        path = scope["path"].rstrip("/")
-        shorter = {**scope, "path": path}
-        is_longer = answer is None and scope["method"] in ("GET", "HEAD") and path != scope["path"]
-        if is_longer and any(route.matches(shorter)[0] is Match.FULL for route in router.routes):
-            query = scope["query_string"].decode("latin-1")
-            address = scope.get("root_path", "") + quote(path) + (f"?{query}" if query else "")
-            answer = RedirectResponse(address, 307)
-        answer = answer or as_asked(Request(scope), 404, "there is nothing at this address; begin at /")
-        await answer(scope, receive, send)
-
-    return respond
-
-
-def unguarded(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
-    """Return the routes that do not check a role."""
-    return [route for route in routes if not isinstance(route, GuardedRoute)]

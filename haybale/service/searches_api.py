@@ -13,8 +13,9 @@ from haybale.service.answers import Answer, HitAnswer, answers
 from haybale.service.api import MAX_NAME, NOT_BLANK, Body, JudgeName, NotBlank, api_router
 from haybale.service.atom_feed import ATOM_TYPE, atom_of
 from haybale.service.file_worker import MAX_TEXT
+from haybale.service.guarded_routes import GuardedRoute
 from haybale.service.pages.rendering import address, document_address
-from haybale.service.roles import JUDGE, OPEN, GuardedRoute, needs
+from haybale.service.roles import ADMINISTER, OPEN, READ, needs
 from haybale.service.saved_searches import MAX_HITS, MAX_SEARCH_NAME, ListedSearch, SavedQuery, SavedSearch, SearchNews
 from haybale.service.security import judge_of
 from haybale.service.workspace import Workspace
@@ -142,7 +143,7 @@ def searches_api(workspace: Workspace) -> APIRouter:
     router, saved = api_router(), workspace.searches
 
     @router.get("/searches", **answers(SavedSearchesAnswer))
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def searches(
         request: Request,
         offset: Annotated[int, Query(ge=0)] = 0,
@@ -155,35 +156,35 @@ def searches_api(workspace: Workspace) -> APIRouter:
         return {"searches": shown, "n_searches": len(listed)}
 
     @router.post("/searches", **answers(SavedSearchAnswer, 201))
-    @needs(JUDGE)
+    @needs(READ)
     def save_search(request: Request, body: NewSearch) -> dict[str, Any]:
         """Save a search, whose hits count as seen."""
         query = SavedQuery(body.q, body.where or "", {}, body.ranker or workspace.rankers[0], body.k)
         return _shown(saved.save(query, body.name, judge_of(request, body.judge), body.is_shared))
 
     @router.get("/searches/{number:number}", **answers(SearchNewsAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def saved_search(request: Request, number: int, judge: JudgeName = "") -> dict[str, Any]:
         """Return the hits of a saved search, and which are new since the last look of the user."""
         user = judge_of(request, judge)
         return _news(saved.get(number, user), saved.news(number, user))
 
     @router.patch("/searches/{number:number}", **answers(SavedSearchAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def change_search(request: Request, number: int, changes: SearchChanges) -> dict[str, Any]:
-        """Rename a saved search, or share it with others, or no more; its owner and admins may."""
-        user, is_admin = judge_of(request, changes.judge), request.state.user.role == "admin"
+        """Rename a saved search, or share it with others, or no more; its owner and administrators may."""
+        user, is_admin = judge_of(request, changes.judge), request.state.user.right == ADMINISTER
         return _shown(saved.change(number, user, changes.name, changes.is_shared, is_admin))
 
     @router.post("/searches/{number:number}/delete", **answers(RemovedAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def delete_search(request: Request, number: int, body: Removal) -> dict[str, Any]:
-        """Delete a saved search with its feeds and mails; its owner and admins may."""
-        saved.delete(number, judge_of(request, body.judge), request.state.user.role == "admin")
+        """Delete a saved search with its feeds and mails; its owner and administrators may."""
+        saved.delete(number, judge_of(request, body.judge), request.state.user.right == ADMINISTER)
         return {"id": number}
 
     @router.post("/searches/{number:number}/seen", **answers(SearchNewsAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def see_search(request: Request, number: int, seen: Seen) -> dict[str, Any]:
         """Note that the user has seen the hits; what was added since the documents of ``state`` stays new."""
         user = judge_of(request, seen.judge)
@@ -191,7 +192,7 @@ def searches_api(workspace: Workspace) -> APIRouter:
         return _news(saved.get(number, user), saved.news(number, user))
 
     @router.post("/searches/{number:number}/feed", **answers(FeedAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def change_feed(request: Request, number: int, change: FeedChange) -> dict[str, Any]:
         """Open an Atom feed of new hits, whose address needs no token and is kept nowhere; or end it."""
         user = judge_of(request, change.judge)
@@ -201,7 +202,7 @@ def searches_api(workspace: Workspace) -> APIRouter:
         return {"address": feed_address(request, saved.open_feed(number, user))}
 
     @router.post("/searches/{number:number}/mail", **answers(MailAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def change_mail(request: Request, number: int, mail: MailAddress) -> dict[str, Any]:
         """Let ``haybale alert`` mail new hits to an address; an empty one ends the mails."""
         user = judge_of(request, mail.judge)
@@ -217,13 +218,13 @@ def searches_api(workspace: Workspace) -> APIRouter:
 def feed_routes(workspace: Workspace) -> APIRouter:
     """Return the route of feeds, for readers that cannot log in: the token in the address stands for its user."""
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
+    folder = workspace.engine.folder
+    matter = None if folder is None else folder.resolve().name
 
     @router.get("/feed")
     @needs(OPEN)
     def feed(request: Request, token: Annotated[str, Query(max_length=100)] = "") -> Response:
-        users = request.state.access.users
-        names = None if users is None else users.names()
-        listed = workspace.searches.feed(token, lambda user: names is None or user in names)
+        listed = workspace.searches.feed(token, lambda user: request.state.access.may_read(user, matter))
         root = whole_root(request)
         content = atom_of(
             listed,

@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from haybale.errors import InputError
+from haybale.service.proxies import FromProxies
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -65,7 +66,7 @@ def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]
     ready : callable
         Called with the address, such as ``"http://127.0.0.1:8000/"``, before requests are answered.
     proxies : sequence of str, default ()
-        Addresses and networks of proxies, whose headers ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
+        Addresses and networks of proxies, whose headers are believed.
 
     Raises
     ------
@@ -80,15 +81,14 @@ def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]
     with listening:
         shown = f"[{host}]" if ":" in host else host
         config = uvicorn.Config(
-            application,
+            FromProxies(application, proxies),
             http=PatientProtocol,
             ws="none",
             loop="asyncio",
             log_level="warning",
             access_log=False,
             server_header=False,
-            proxy_headers=bool(proxies),
-            forwarded_allow_ips=list(proxies),
+            proxy_headers=False,  # FromProxies reads them
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
             h11_max_incomplete_event_size=_MAX_HEAD_BYTES,

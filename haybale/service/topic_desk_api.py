@@ -21,7 +21,7 @@ from haybale.service.answers import (
     files,
 )
 from haybale.service.api import MAX_NAME, Body, Choice, Judge, NewJudgement, api_router
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
 from haybale.service.security import judge_of
 from haybale.service.topic_summary import TopicSummary
 from haybale.service.workspace import Workspace
@@ -125,7 +125,7 @@ def topic_desk_api(workspace: Workspace) -> APIRouter:
         return {"protocol": desk.protocol(topic).to_dict(), "versions": versions}
 
     @router.patch("/topics/{topic:number}", **answers(TopicSummary))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def change_topic(request: Request, topic: int, changes: TopicChanges) -> dict[str, Any]:
         """Rename, close, open, delete or restore a topic."""
         judge = judge_of(request, "")
@@ -138,14 +138,14 @@ def topic_desk_api(workspace: Workspace) -> APIRouter:
         return workspace.topic(topic).to_dict()
 
     @router.get("/deleted-topics", **answers(TopicsAnswer))
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def deleted_topics() -> dict[str, Any]:
         """Return the deleted topics, which can be restored."""
         summaries = [summary.to_dict() for summary in desk.deleted()]
         return {"topics": summaries, "n_topics": len(summaries)}
 
     @router.get("/topics/{topic:number}/protocol", **answers(ProtocolAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def protocol(topic: int) -> dict[str, Any]:
         """Return criteria, reasons for exclusion, keywords and stages, and every change of them, in order."""
         return protocol_answer(topic)
@@ -159,7 +159,7 @@ def topic_desk_api(workspace: Workspace) -> APIRouter:
         return protocol_answer(topic)
 
     @router.get("/topics/{topic:number}/prisma", **_PRISMA)
-    @needs(JUDGE)
+    @needs(READ)
     def prisma(
         topic: int,
         format: Literal["json", "csv", "svg"] = "json",
@@ -202,7 +202,7 @@ def topic_desk_api(workspace: Workspace) -> APIRouter:
         return {"doc_id": choice.doc_id}
 
     @router.get("/topics/{topic:number}/full-text/progress", **answers(FullTextProgressAnswer))
-    @needs(JUDGE)
+    @needs(READ)
     def full_text_progress(topic: int) -> dict[str, Any]:
         """Return how many full texts were sought, judged and included."""
         return desk.full_text_progress(topic).to_dict()

@@ -1,125 +1,112 @@
-"""Users: who may use the service, with hashed tokens and roles, in a JSON file.
-
-The file maps names to roles and SHA-256 digests of tokens, as ``haybale add-user`` writes it::
-
-    {"ada": {"role": "judge", "token": "sha256:…"}}
-
-Tokens are made at random, with 256 bits, so that a plain digest cannot be reversed.
-"""
+"""Users: who may use the service, with the digests of their tokens, and what they may do in which matter."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from haybale.errors import FileFormatError, HaybaleError, InputError, UnknownNameError
-from haybale.folders import locked, replace_json
-from haybale.text_files import read_json
+from haybale.errors import InputError
+from haybale.service.roles import ADMINISTER
 
-ROLES = ("judge", "admin")
-LEAST = 16  # the smallest number of characters of a token that a person has chosen
-_SHA256 = "sha256:"
+MIN_TOKEN = 16  # characters of a token that a person has chosen
+SHA256 = "sha256:"  # the beginning of a digest
 
 
 @dataclass(frozen=True)
 class User:
-    """The user of a request.
+    """A user, and the matter in which the user asks for something.
 
     Parameters
     ----------
     name : str
-        Empty where there are no users.
-    role : {"judge", "admin"}
-        Judges search, review and export; admins train and import, too.
-    """
-
-    name: str
-    role: str
-
-
-ANYBODY = User("", "admin")  # the user of all requests where there are no named users
-
-
-class Users:
-    """The users of a service by the digests of their tokens.
+        Empty where there are no named users.
+    default_right : {"none", "read", "judge", "administer"}
+        The right in all matters that ``matters`` does not name.
+    matters : mapping of str to str
+        The rights by matter, which is the name of an engine's folder.
+    is_monitor : bool, default False
+        Whether the user may read metrics and the description of the interface, without any right.
+    digest : str, default ""
+        That of the token (:func:`digest_of`). Empty: no token is this user's.
+    matter : str, optional
+        The matter that a request is about. Default: none yet, so that the default right holds.
 
     Examples
     --------
-    >>> users = Users({"ada": ("judge", digest_of("a token of Ada's"))})
-    >>> users.find("a token of Ada's"), users.find("a guess")
-    (User(name='ada', role='judge'), None)
+    >>> user = User("ada", "none", {"smith": "judge"})
+    >>> user.right, user.within("smith").right, user.within("jones").right
+    ('none', 'judge', 'none')
     """
 
-    def __init__(self, users: Mapping[str, tuple[str, str]]) -> None:
-        self._users = {digest: User(name, role) for name, (role, digest) in users.items()}
+    name: str
+    default_right: str
+    matters: Mapping[str, str] = field(default_factory=dict)
+    is_monitor: bool = False
+    digest: str = field(default="", repr=False)
+    matter: str | None = None
+
+    @property
+    def right(self) -> str:
+        """The right that holds where the user asks."""
+        return self.default_right if self.matter is None else self.right_in(self.matter)
+
+    @property
+    def is_administrator(self) -> bool:
+        """Whether the user administers the whole service: its users, and matters that are not named."""
+        return self.default_right == ADMINISTER
+
+    def right_in(self, matter: str) -> str:
+        """Return the right in a matter."""
+        return self.matters.get(matter, self.default_right)
+
+    def within(self, matter: str | None) -> User:
+        """Return the user as one who asks about a matter."""
+        return replace(self, matter=matter)
+
+
+ANYBODY = User("", ADMINISTER)  # the user of all requests where there are no named users
+
+
+class Users:
+    """The users of a service, by name and by token.
+
+    Examples
+    --------
+    >>> users = Users([User("ada", "judge", digest=digest_of("a token of Ada's"))])
+    >>> users.find("a token of Ada's").name, users.find("a guess")
+    ('ada', None)
+    """
+
+    def __init__(self, users: Iterable[User] = ()) -> None:
+        self._by_name = {user.name: user for user in users}
+
+    def by_name(self) -> Mapping[str, User]:
+        """Return the users by name."""
+        return self._by_name
 
     def find(self, token: str) -> User | None:
         """Return the user with a token; every digest is compared in constant time."""
         token_digest, token_user = digest_of(token), None
-        for digest, user in self._users.items():
-            if hmac.compare_digest(token_digest, digest):
+        for user in self.by_name().values():
+            if hmac.compare_digest(token_digest, user.digest):
                 token_user = user
         return token_user
-
-    def names(self) -> list[str]:
-        """Return the names of all users, sorted."""
-        return sorted(user.name for user in self._users.values())
 
 
 def only_token(token: str) -> Users:
     """Return the one nameless user who has a token; a short token raises InputError."""
-    if len(token) < LEAST:
-        raise InputError(f"--token must have at least {LEAST} characters, found {len(token)}; omit it to have one made")
-    return Users({"": (ANYBODY.role, digest_of(token))})
+    if len(token) < MIN_TOKEN:
+        raise InputError(
+            f"--token must have at least {MIN_TOKEN} characters, found {len(token)}; omit it to have one made"
+        )
+    return Users([replace(ANYBODY, digest=digest_of(token))])
 
 
 def digest_of(token: str) -> str:
-    """Return the digest of a token, which is what the file of users has."""
-    return _SHA256 + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return the digest of a token, which is what the file of users has.
 
-
-def read_users(path: Path) -> Users:
-    """Read a file of users; a damaged one raises FileFormatError."""
-    users = {}
-    for name, about in read_json(path).items():
-        role, digest = (about.get("role"), about.get("token")) if isinstance(about, dict) else (None, None)
-        if role not in ROLES or not isinstance(digest, str) or not digest.startswith(_SHA256) or not name.strip():
-            expected = f'{{"role": "judge" or "admin", "token": "{_SHA256}…"}}'
-            raise FileFormatError(
-                path, None, f"user {name!r:.100}: expected {expected}; write it with haybale add-user"
-            )
-        users[name] = role, digest
-    if not users:
-        raise FileFormatError(path, None, "expected a user, found {}; add one with haybale add-user")
-    return Users(users)
-
-
-def add_user(path: Path, name: str, role: str) -> str:
-    """Add a user to a file, or give one a new token and role; return the token, which is kept nowhere.
-
-    Several processes may do so at once. A new file is readable by its owner only; an existing one keeps its mode and
-    owner.
+    Tokens are made at random, with 256 bits, so that a plain digest cannot be reversed.
     """
-    if role not in ROLES:
-        raise UnknownNameError("role", role, ROLES)
-    if not name.strip() or not name.isprintable() or len(name) > 100:
-        raise InputError(f"name must be 1 to 100 printable characters, found {name!r:.120}; choose another")
-    token = secrets.token_urlsafe(32)
-    target = Path(os.path.realpath(path))
-    try:
-        with locked(target.parent):
-            users = read_json(target) if target.exists() else {}
-            replace_json(target, {**users, name: {"role": role, "token": digest_of(token)}}, mode=0o600)
-    except OSError as error:
-        if isinstance(error, HaybaleError):
-            raise
-        why = error.strerror or str(error)
-        raise InputError(
-            f"{path}: the user cannot be written, and nothing was changed: {why}; give a file that can be written"
-        ) from None
-    return token
+    return SHA256 + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

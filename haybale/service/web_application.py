@@ -56,19 +56,22 @@ def create_app(
     from haybale.service.description import description_routes
     from haybale.service.duplicates_api import duplicates_api
     from haybale.service.files_api import files_api
+    from haybale.service.guarded_routes import GuardedRoute, OnlyGuarded, not_matched
     from haybale.service.health import health_routes
     from haybale.service.judges_api import judges_api
     from haybale.service.log_api import log_api
     from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics
     from haybale.service.pages import error_page, pages
+    from haybale.service.pages.rendering import Renderer
+    from haybale.service.pages.users_page import users_pages
     from haybale.service.problems import add_handlers
     from haybale.service.refreshing import Refreshing
-    from haybale.service.roles import GuardedRoute, not_matched
     from haybale.service.searches_api import feed_routes, searches_api
     from haybale.service.security import Access, Guard
     from haybale.service.topic_desk_api import topic_desk_api
     from haybale.service.under_path import UnderPath, checked_root_path
+    from haybale.service.users_api import users_api
 
     @asynccontextmanager
     async def refreshing(_: FastAPI) -> AsyncIterator[None]:
@@ -95,19 +98,23 @@ def create_app(
     application.state.error_page = partial(error_page, workspace)
     metrics = Metrics(workspace)
     access = access or Access()
+    folder = workspace.engine.folder
+    application.add_middleware(OnlyGuarded)
     application.add_middleware(ActingUser)
-    application.add_middleware(Guard, access=access)
+    application.add_middleware(Guard, access=access, matter=None if folder is None else folder.resolve().name)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
     add_handlers(application)
 
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)
     all_routes = (
-        login_routes, search_api, topics_api, judges_api, duplicates_api, audit_api, topic_desk_api, files_api,
+        search_api, topics_api, judges_api, duplicates_api, audit_api, topic_desk_api, files_api,
         training_api, searches_api, feed_routes, log_api, pages,
     )  # fmt: skip
     of_workspace = [routes(workspace) for routes in all_routes]
-    routers = health_routes(workspace, metrics), *of_workspace, description_routes(application, access)
+    renderer = Renderer(workspace)
+    of_service = health_routes(workspace, metrics), login_routes(renderer), users_pages(renderer), users_api()
+    routers = *of_workspace, *of_service, description_routes(application, access)
     application.router.routes.extend(route for router in routers for route in router.routes)
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
     application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments))

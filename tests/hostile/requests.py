@@ -1,4 +1,4 @@
-"""Requests to the service: odd spellings by every role, odd numbers, bodies, files and cookies."""
+"""Requests to the service: odd spellings by users of every right, odd numbers, bodies, files and cookies."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from typing import Any
 from hostile.target import CORRECT, REJECTED, Cases, Target
 from support.decisions import decisions
 from support.odd_requests import odd_requests
-from support.spellings import OF_ADMINS, READS, VISITOR, random_requests, spied, status_of
+from support.spellings import FORBIDDEN, VISITOR, random_requests, spied, status_of
 
 import haybale
 from haybale.review import JudgementStore
 from haybale.service import Workspace, create_app
 from haybale.service.security import Access
-
-FORBIDDEN = {"": {*READS, *OF_ADMINS}, "judge": {*OF_ADMINS}, "admin": set[str]()}
 
 
 def requests(target: Target, rng: random.Random) -> Cases:
@@ -47,16 +45,16 @@ def _served() -> tuple[Any, Access]:
 
 
 def _spelled(seed: int) -> str:
-    """Ten requests: no role has an effect, or reads, what it may not."""
+    """Ten requests: no right has an effect, or reads, what it may not."""
     application, access, calls = _spied()
     asked = random_requests(application, access, random.Random(seed))
 
     async def ask() -> None:
         for _ in range(10):
-            role, name, scope, body = next(asked)
+            right, name, scope, body = next(asked)
             calls.clear()
             status, _ = await status_of(application, scope, body)
-            assert not FORBIDDEN[role] & set(calls), f"{name}: {calls}"
+            assert not FORBIDDEN[right] & set(calls), f"{name}: {calls}"
             assert 200 <= status < 500, f"{name}: {status}"
 
     asyncio.run(ask())

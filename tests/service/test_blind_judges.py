@@ -14,12 +14,12 @@ from support.decisions import decisions
 from haybale.review import JudgementStore, Review
 from haybale.service import Workspace, create_app
 from haybale.service.security import Access
-from haybale.service.users import Users, digest_of
+from haybale.service.users import User, Users, digest_of
 
 IDS = sorted(decisions())
 ADA, BOB, CYD, EVE = ({"authorization": f"Bearer a token of {name}'s, long"} for name in ("Ada", "Bob", "Cyd", "Eve"))
-USERS = {name: ("judge", digest_of(f"a token of {name}'s, long")) for name in ("Ada", "Bob", "Cyd")}
-USERS["Eve"] = ("admin", digest_of("a token of Eve's, long"))
+RIGHTS = {"Ada": "judge", "Bob": "judge", "Cyd": "judge", "Eve": "administer"}
+USERS = [User(name, right, digest=digest_of(f"a token of {name}'s, long")) for name, right in RIGHTS.items()]
 
 
 class FixedLearner:

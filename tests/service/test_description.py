@@ -159,7 +159,7 @@ def test_every_problem_is_described(client: Any, document: dict[str, Any]) -> No
 def operations_of(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            yield method, re.sub(r"\{doc_id\}", "dog/1", re.sub(r"\{(topic|number)\}", "1", path)), operation
+            yield method, re.sub(r"\{doc_id\}", "dog/1", re.sub(r"\{(topic|number|user)\}", "1", path)), operation
 
 
 def test_what_is_not_described_is_refused(client: Any, document: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from haybale.service.ranker_on_documents import digest_of_ranker
 from haybale.service.security import Access
 from haybale.service.served_rankers import ServedRankers
 from haybale.service.trainings import ModelTraining
-from haybale.service.users import Users, digest_of
+from haybale.service.users import User, Users, digest_of
 
 TEXT = "damage by a dog"
 ADA, EVE = {"authorization": "Bearer a token of Ada's"}, {"authorization": "Bearer a token of Eve's"}
@@ -50,8 +50,9 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def client(workspace: Workspace) -> Iterator[TestClient]:
-    users = {"Ada": ("judge", digest_of("a token of Ada's")), "Eve": ("admin", digest_of("a token of Eve's"))}
-    application = create_app(workspace, Access(Users(users)))
+    rights = {"Ada": "judge", "Eve": "administer"}
+    users = Users(User(name, right, digest=digest_of(f"a token of {name}'s")) for name, right in rights.items())
+    application = create_app(workspace, Access(users))
     with TestClient(application, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as asked:
         yield asked
 

@@ -17,7 +17,7 @@ from haybale.service.cookies import cookie_values
 from haybale.service.facets import facets_of
 from haybale.service.imported_judgements import grades_of_file
 from haybale.service.security import Access
-from haybale.service.users import Users, digest_of
+from haybale.service.users import User, Users, digest_of
 
 NOT_FINITE = [float("inf"), float("-inf"), float("nan")]
 
@@ -117,10 +117,9 @@ def test_facets_have_finite_ends():
 
 def test_cookies_of_others_never_lose_a_session(workspace):
     """The law: whatever cookies other applications have set, and ours for other paths, one right session is enough."""
-    users = {"Ada": ("judge", digest_of(TOKENS["judge"]))}
-    access = Access(Users(users))
+    access = Access(Users([User("Ada", "judge", digest=digest_of(TOKENS["judge"]))]))
     client, rng = client_of(workspace, access), random.Random(5)
-    session = access.open_session(access.users.find(TOKENS["judge"]))
+    session = access.sessions.open(access.users.find(TOKENS["judge"]))
     for number in range(150):
         others = rng.sample(COOKIES, rng.randrange(len(COOKIES)))
         cookies = [*others, f"haybale_session={session}", f"haybale_visitor={VISITOR}"]
@@ -134,8 +133,8 @@ def test_cookies_of_others_never_lose_a_session(workspace):
 
 
 def test_json_of_another_application_is_no_problem(workspace):
-    access = Access(Users({"Ada": ("judge", digest_of(TOKENS["judge"]))}))
-    session = access.open_session(access.users.find(TOKENS["judge"]))
+    access = Access(Users([User("Ada", "judge", digest=digest_of(TOKENS["judge"]))]))
+    session = access.sessions.open(access.users.find(TOKENS["judge"]))
     client = client_of(workspace, access)
     for theme in ('theme={"dark":true}', 'theme={"dark":true,"size":[1,2]}', "x=\x80\xff", 'y="', "z=a,b"):
         for cookie in (f"{theme}; haybale_session={session}", f"haybale_session={session}; {theme}"):
@@ -143,9 +142,9 @@ def test_json_of_another_application_is_no_problem(workspace):
 
 
 def test_a_logout_ends_all_sessions_of_a_browser(workspace):
-    access = Access(Users({"Ada": ("judge", digest_of(TOKENS["judge"]))}))
+    access = Access(Users([User("Ada", "judge", digest=digest_of(TOKENS["judge"]))]))
     client = client_of(workspace, access)
-    sessions = [access.open_session(access.users.find(TOKENS["judge"])) for _ in range(2)]
+    sessions = [access.sessions.open(access.users.find(TOKENS["judge"])) for _ in range(2)]
     cookie = "; ".join([*(f"haybale_session={session}" for session in sessions), f"haybale_visitor={VISITOR}"])
     header = {"cookie": cookie, "x-csrf-token": access.form_token(VISITOR)}
     assert client.post("/logout", headers=header, follow_redirects=False).status_code == 303

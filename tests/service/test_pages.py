@@ -241,9 +241,10 @@ def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
     from starlette.testclient import TestClient
 
     from haybale.service.security import Access
-    from haybale.service.users import Users, digest_of
+    from haybale.service.users import User, Users, digest_of
 
-    users = Users({name: (role, digest_of(f"token of {name}")) for name, role in (("ada", "judge"), ("eve", "admin"))})
+    rights = {"ada": "judge", "eve": "administer"}
+    users = Users(User(name, right, digest=digest_of(f"token of {name}")) for name, right in rights.items())
     topic = workspace.create_topic("dog damage").id
     for name, is_admin in (("ada", False), ("eve", True)):
         headers = {"Authorization": f"Bearer token of {name}"}
@@ -254,7 +255,7 @@ def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
             assert ("Old judgements" in page.text) == is_admin
             assert name in page.text
             assert "You judge as" not in asked(client, f"/topics/{topic}/review").text
-            assert ("Admins train" in asked(client, "/train").text) != is_admin
+            assert ("Administrators train" in asked(client, "/train").text) != is_admin
 
 
 def test_what_was_not_read_is_counted_and_listed(hostile, client) -> None:

@@ -1,4 +1,4 @@
-"""What a role may do is said at each route, and holds for every spelling of the route's address."""
+"""What a right allows is said at each route, and holds for every spelling of the route's address."""
 
 import asyncio
 import random
@@ -10,9 +10,10 @@ from starlette.testclient import TestClient
 from support.decisions import decisions
 from support.served import Served
 from support.spellings import (
+    FORBIDDEN,
     METHODS,
     OF_ADMINS,
-    READS,
+    TOKENS,
     all_paths,
     credentials,
     random_requests,
@@ -25,11 +26,10 @@ from support.spellings import (
 from haybale import Engine
 from haybale.review import JudgementStore
 from haybale.service import create_app
+from haybale.service.roles import RANKS, RIGHTS
 from haybale.service.security import Access
-from haybale.service.users import add_user
-
-FORBIDDEN = {"": {*READS, *OF_ADMINS}, "judge": {*OF_ADMINS}, "admin": set[str]()}
-SEEN = {"": {"/health", "/login"}}  # of nobody
+from haybale.service.users import User
+from haybale.service.users_file import add_user
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def spied_service(library):
         yield *spied(library, store, calls), calls
 
 
-def check(calls, role, name, status):
-    assert not FORBIDDEN[role] & set(calls), (name, calls)
+def check(calls, right, name, status):
+    assert not FORBIDDEN[right] & set(calls), (name, calls)
     assert 200 <= status < 500 or (status == 503 and "ready" in name.lower()), (name, status)
     calls.clear()
 
@@ -59,14 +59,14 @@ def test_every_spelling_of_what_admins_do(spied_service):
             is_change = (method, path) == ("PATCH", "/api/topics/1")
             if not is_change and not path.startswith(("/api/train", "/train", *of_topic)):
                 continue
-            for who, (role, headers) in people.items():
+            for who, (right, headers) in people.items():
                 for number, target in enumerate(spellings(path)):
                     for verb in METHODS if number == 0 else (method,):
                         scope, body = request_of(headers, verb, path, target, rng)
                         status, _ = await status_of(application, scope, body)
-                        if role == "admin" and number == 0 and verb == method:
+                        if right == "administer" and number == 0 and verb == method:
                             done.update(calls)
-                        check(calls, role, f"{who}: {verb} {target}", status)
+                        check(calls, right, f"{who}: {verb} {target}", status)
 
     asyncio.run(ask_all())
     assert {*OF_ADMINS} <= done
@@ -78,9 +78,9 @@ def test_random_spellings_of_all_routes(spied_service):
 
     async def ask_some():
         for _ in range(1200):
-            role, name, scope, body = next(requests)
+            right, name, scope, body = next(requests)
             status, _ = await status_of(application, scope, body)
-            check(calls, role, name, status)
+            check(calls, right, name, status)
 
     asyncio.run(ask_some())
 
@@ -133,7 +133,7 @@ def test_head_is_answered_as_get_without_the_body(workspace, path):
     assert head.headers["content-type"] == get.headers["content-type"] if "content-type" in get.headers else True
 
 
-def test_head_needs_the_role_of_get(spied_service):
+def test_head_needs_the_right_of_get(spied_service):
     application, access, calls = spied_service
 
     async def ask(headers, method, path):
@@ -146,10 +146,26 @@ def test_head_needs_the_role_of_get(spied_service):
             calls.clear()
 
 
-def test_every_route_declares_its_role(workspace):
+@pytest.mark.parametrize("right", TOKENS)
+def test_a_right_allows_what_needs_it_and_nothing_more(spied_service, right):
+    application, access, calls = spied_service
+    (headers,) = [headers for who, (_, headers) in credentials(access).items() if who == f"{right} by token"]
+
+    async def ask_all():
+        for route in application.routes:
+            is_allowed = RANKS[right] >= RANKS[route.right]
+            for method, path in all_paths(application, [route]):
+                status, _ = await status_of(application, *request_of(headers, method, path, path, random.Random(3)))
+                assert (status == 403) is not is_allowed, (method, path, status)
+        calls.clear()
+
+    asyncio.run(ask_all())
+
+
+def test_every_route_declares_its_right(workspace):
     application = create_app(workspace)
-    assert all(route.role in ("open", "judge", "admin") for route in application.routes)
-    with pytest.raises(TypeError, match="role"):
+    assert all(route.right in ("open", *RIGHTS) for route in application.routes)
+    with pytest.raises(TypeError, match="right"):
         application.get("/more")(lambda: "anything")
 
 
@@ -169,7 +185,7 @@ def test_spellings_over_a_real_connection(tmp_path):
     """The same over sockets, as uvicorn reads request lines: no training begins by a judge's token."""
     folder, users = tmp_path / "engine", tmp_path / "users.json"
     Engine.build(decisions(8), folder, language="english", encoder="tfidf(min_df=1)").prepare()
-    token = add_user(users, "Ada", "judge")
+    token = add_user(users, User("Ada", "judge"))
     with Served(folder, "--users", str(users)) as served:
         host, _, port = served.address.removeprefix("http://").partition(":")
         for path in ("/api/train", "/train", "/api/train/1/accept", "/api/topics/1/import"):

@@ -22,7 +22,7 @@ from haybale.service.ranker_on_documents import digest_of_ranker
 from haybale.service.request_errors import NotAllowedError, NotFoundError
 from haybale.service.saved_searches import SavedQuery
 from haybale.service.security import Access
-from haybale.service.users import Users, digest_of
+from haybale.service.users import User, Users, digest_of
 
 DOGS = SavedQuery("damage by a dog", ranker="both", k=3)
 BEST = {"new/1": "The dog did damage. The damage by a dog is paid by the keeper of the dog."}
@@ -213,8 +213,7 @@ def check_atom(content: bytes) -> None:
 
 
 def test_a_feed_lists_each_new_text_once_and_needs_no_login(workspace: Workspace) -> None:
-    users = {"Ada": ("judge", digest_of("a token of Ada's"))}
-    access = Access(Users(users))
+    access = Access(Users([User("Ada", "read", digest=digest_of("a token of Ada's"))]))
     headers = {"authorization": "Bearer a token of Ada's"}
     with TestClient(create_app(workspace, access), base_url="http://127.0.0.1:8000") as client:
         body = {"name": "dogs & <cats>", "q": DOGS.text, "k": 3}
@@ -239,8 +238,9 @@ def test_a_feed_lists_each_new_text_once_and_needs_no_login(workspace: Workspace
         assert client.get(link).status_code == 404
         assert entries_of(client, again) == []
         assert client.get("/feed?token=guess").status_code == client.get("/feed").status_code == 404
-        access.users = Users({"Ben": ("judge", digest_of("a token of Ben's"))})
-        assert client.get(again).status_code == 404, "the feed of a user who was removed has ended"
+        for others in (User("Ben", "read"), User("Ada", "none")):
+            access.users = Users([others])
+            assert client.get(again).status_code == 404, "its user was removed, or may read no more"
     token = urlsplit(again).query.removeprefix("token=")
     assert workspace.matter.path is not None
     stored = b"".join(path.read_bytes() for path in workspace.matter.path.parent.glob("*searches.sqlite*"))

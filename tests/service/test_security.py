@@ -11,7 +11,8 @@ from haybale.service import Workspace, create_app
 from haybale.service import security as security_module
 from haybale.service.request_errors import TooManyGuessesError
 from haybale.service.security import LOOPBACK, Access
-from haybale.service.users import Users, add_user, digest_of, only_token, read_users
+from haybale.service.users import User, Users, digest_of, only_token
+from haybale.service.users_file import UsersFile, add_user, renew_token
 
 TOKEN = "a token that is long enough"
 JSON = {"content-type": "application/json"}
@@ -35,9 +36,10 @@ def client(workspace):
 @pytest.fixture
 def guarded(workspace, monkeypatch):
     """Return a service with the users Ada, a judge, and Eve, an admin."""
-    monkeypatch.setattr(security_module, "_WRONG_TOKEN_SECONDS", 0.0)
-    users = {"Ada": ("judge", digest_of("token of Ada")), "Eve": ("admin", digest_of("token of Eve"))}
-    return asked(workspace, Access(Users(users)), follow_redirects=False)
+    monkeypatch.setattr(security_module, "_GUESS_SECONDS", 0.0)
+    rights = {"Ada": "judge", "Eve": "administer"}
+    users = Users(User(name, right, digest=digest_of(f"token of {name}")) for name, right in rights.items())
+    return asked(workspace, Access(users), follow_redirects=False)
 
 
 def bearer(name):
@@ -159,8 +161,8 @@ def test_a_right_token_is_not_refused_because_of_wrong_ones(guarded):
 
 def test_wrong_tokens_take_time_but_only_so_many_wait(monkeypatch):
     """Wrong tokens beyond those that wait are told to come back later, and a right one passes at once meanwhile."""
-    access, gate = Access(Users({"Ada": ("judge", digest_of("token of Ada"))})), None
-    monkeypatch.setattr(security_module, "_MAX_WRONG_TOKENS", 5)
+    access, gate = Access(Users([User("Ada", "judge", digest=digest_of("token of Ada"))])), None
+    monkeypatch.setattr(security_module, "_MAX_GUESSES", 5)
 
     async def guess():
         nonlocal gate
@@ -179,7 +181,7 @@ def test_wrong_tokens_take_time_but_only_so_many_wait(monkeypatch):
 
 
 def test_a_wrong_token_among_too_many_is_told_when_to_come_back(guarded, monkeypatch):
-    monkeypatch.setattr(security_module, "_MAX_WRONG_TOKENS", 0)
+    monkeypatch.setattr(security_module, "_MAX_GUESSES", 0)
     form = guarded.get("/login").text.partition('name="csrf_token" value="')[2].partition('"')[0]
     for answer in (
         guarded.get("/api/topics", headers={"authorization": "Bearer x"}),
@@ -336,13 +338,13 @@ def test_the_access_log_has_a_line_of_json_for_each_request(workspace):
 
 def test_users_are_kept_without_their_tokens(tmp_path):
     path = tmp_path / "users.json"
-    ada, eve = add_user(path, "Ada", "judge"), add_user(path, "Eve", "admin")
+    ada, eve = add_user(path, User("Ada", "judge")), add_user(path, User("Eve", "administer"))
     assert ada not in path.read_text()
-    users = read_users(path)
-    assert (users.find(ada).name, users.find(eve).role, users.find("x")) == ("Ada", "admin", None)
-    again = add_user(path, "Ada", "admin")
-    assert read_users(path).find(ada) is None
-    assert read_users(path).find(again).role == "admin"
+    users = UsersFile(path)
+    assert (users.find(ada).name, users.find(eve).right, users.find("x")) == ("Ada", "administer", None)
+    again = renew_token(path, "Ada")
+    users.look()
+    assert (users.find(ada), users.find(again).right) == (None, "judge")
 
 
 def test_metrics_and_health(client):

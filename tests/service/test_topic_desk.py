@@ -11,7 +11,7 @@ from haybale.errors import InputError
 from haybale.review import NOT_RETRIEVED
 from haybale.service import Workspace, create_app
 from haybale.service.security import Access
-from haybale.service.users import Users, digest_of
+from haybale.service.users import User, Users, digest_of
 
 BAD = "<script>alert(1)</script>"
 FORM = {
@@ -189,7 +189,8 @@ def test_rest_has_all_of_it(client: TestClient, workspace: Workspace, topic: int
 
 
 def test_judges_write_protocols_and_admins_end_topics(workspace: Workspace, topic: int) -> None:
-    users = Users({name: (role, digest_of(f"token of {name}")) for name, role in (("ada", "judge"), ("eve", "admin"))})
+    rights = {"ada": "judge", "eve": "administer"}
+    users = Users(User(name, right, digest=digest_of(f"token of {name}")) for name, right in rights.items())
     with TestClient(create_app(workspace, Access(users)), base_url="http://127.0.0.1:8000") as client:
         ada, eve = ({"Authorization": f"Bearer token of {name}"} for name in ("ada", "eve"))
         protocol = {"inclusion_criteria": "dogs"}

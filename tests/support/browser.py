@@ -40,7 +40,7 @@ def chromium() -> Iterator[Any]:
 
 
 def expect(locator: Any) -> Any:
-    """Return assertions about elements, which wait for what is expected: a click returns before the next page is there."""
+    """Return assertions about elements that wait for what is expected: a click returns before its page is there."""
     from playwright.sync_api import expect as assertions
 
     assertions.set_options(timeout=30_000)

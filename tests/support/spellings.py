@@ -1,4 +1,4 @@
-"""Requests as raw ASGI scopes: every route of the service, spelled in a hundred ways, by users of every role."""
+"""Requests as raw ASGI scopes: every route of the service, spelled in a hundred ways, by users of every right."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from haybale.rankers import parse
 from haybale.review import JudgementStore
 from haybale.service import Workspace, create_app
 from haybale.service.security import Access
-from haybale.service.users import Users, digest_of
+from haybale.service.users import User, Users, digest_of
 
-READS = ("search", "explain", "document", "facets", "topics", "topic", "next", "judgements", "progress", "judges")
-READS += (
-    "export",
-    "trainings",
-    "training",
-    "titles",
-    "query_text",
-    "condition",
-    "create_topic",
-    "judge",
-    "skip",
-    "undo",
-)
+READS = ("search", "explain", "document", "facets", "topics", "topic", "judgements", "progress", "judges", "export")
+READS += ("trainings", "training", "titles", "query_text", "condition", "protocol", "versions", "prisma")
+OF_JUDGES = ("create_topic", "next", "judge", "skip", "undo", "change_protocol")
+OF_JUDGES += ("next_full_text", "judge_full_text", "undo_full_text")
 OF_ADMINS = ("start_training", "accept", "revert", "import_judgements", "change_screening")  # of the workspace
 OF_ADMINS += ("rename", "delete")  # of its desk; other changes of a topic have the same routes
-READS += ("protocol", "change_protocol", "versions", "next_full_text", "judge_full_text", "undo_full_text", "prisma")
-TOKENS = {"judge": "token of Ada, a judge", "admin": "token of Eve, an admin"}
+TOKENS = {
+    "none": "token of Nan, who may do nothing",
+    "read": "token of Rob, a reader",
+    "judge": "token of Ada, a judge",
+    "administer": "token of Eve, an administrator",
+}
+FORBIDDEN = {
+    "": {*READS, *OF_JUDGES, *OF_ADMINS},
+    "none": {*READS, *OF_JUDGES, *OF_ADMINS},
+    "read": {*OF_JUDGES, *OF_ADMINS},
+    "judge": {*OF_ADMINS},
+    "administer": set[str](),
+}
 VISITOR = "v" * 32
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "post", "Post", "FOO", "")
 ENDS = ["%0A", "%0D", "%0D%0A", "%00", "%09", "%20", "%0B", "%0C", "%85", "%C2%85", "%E2%80%A8", "%C2%A0", "%EF%BB%BF"]
@@ -143,22 +145,21 @@ def spied(engine: Engine, store: JudgementStore, calls: list[str]) -> Any:
 
         return called
 
-    for name in (*READS, *OF_ADMINS):
+    for name in (*READS, *OF_JUDGES, *OF_ADMINS):
         setattr(workspace if hasattr(workspace, name) else workspace.desk, name, note(name))
-    users = {"Ada": ("judge", digest_of(TOKENS["judge"])), "Eve": ("admin", digest_of(TOKENS["admin"]))}
-    access = Access(Users(users))
+    access = Access(Users(User(f"who may {right}", right, digest=digest_of(token)) for right, token in TOKENS.items()))
     return create_app(workspace, access), access
 
 
 def credentials(access: Access) -> dict[str, tuple[str, list[tuple[str, str]]]]:
-    """Return who asks, by name: the role, and the headers that say so."""
-    cookies = {role: access.open_session(access.users.find(token)) for role, token in TOKENS.items()}  # type: ignore[union-attr, arg-type]
+    """Return who asks, by name: the right, and the headers that say so."""
+    cookies = {right: access.sessions.open(access.users.find(token)) for right, token in TOKENS.items()}  # type: ignore[union-attr, arg-type]
     found = {"nobody": ("", []), "a wrong session": ("", [("cookie", "haybale_session=x")])}
     found["a wrong scheme"] = ("", [("authorization", "Basic QWRhOng=")])
-    for role, token in TOKENS.items():
-        found[f"{role} by token"] = (role, [("authorization", f"Bearer {token}")])
-        both = f'theme={{"dark":true}}; haybale_session={cookies[role]}; haybale_visitor={VISITOR}'
-        found[f"{role} by session"] = (role, [("cookie", both), ("x-csrf-token", access.form_token(VISITOR))])
+    for right, token in TOKENS.items():
+        found[f"{right} by token"] = (right, [("authorization", f"Bearer {token}")])
+        both = f'theme={{"dark":true}}; haybale_session={cookies[right]}; haybale_visitor={VISITOR}'
+        found[f"{right} by session"] = (right, [("cookie", both), ("x-csrf-token", access.form_token(VISITOR))])
     return found
 
 
@@ -169,13 +170,14 @@ PATH_VALUES = {  # of the parameters in paths
     "{number}": "1",
     "{doc_id:path}": "dog/1",
     "{name}": "pages.css",
+    "{user}": "Ada",
 }
 
 
-def all_paths(application: Any) -> list[tuple[str, str]]:
-    """Return the method and a path of each route."""
+def all_paths(application: Any, routes: Any = None) -> list[tuple[str, str]]:
+    """Return the method and a path of each route; of all, unless some are named."""
     found = []
-    for route in application.routes:
+    for route in application.routes if routes is None else routes:
         path = route.path
         for name, value in PATH_VALUES.items():
             path = path.replace(name, value)
@@ -234,7 +236,7 @@ async def status_of(application: Any, scope: dict[str, Any], body: bytes) -> tup
 
 
 def random_requests(application: Any, access: Access, rng: random.Random) -> Iterator[tuple[str, str, Any, bytes]]:
-    """Yield requests for ever: the role of who asks, a name, a scope and a body."""
+    """Yield requests for ever: the right of who asks, a name, a scope and a body."""
     people, paths = credentials(access), all_paths(application)
     while True:
         method, path = rng.choice(paths)

@@ -39,7 +39,7 @@ def alert(
         list[str] | None, option("Mail only to addresses of this domain. Repeatable. Default: to all.", MAIL)
     ] = None,
     users: Annotated[
-        Path | None, option("Mail only to users of this file, written by haybale add-user. Default: to all.", MAIL)
+        Path | None, option("Mail only to users of this file who may read the engine's matter. Default: to all.", MAIL)
     ] = None,
     model: Annotated[
         list[str] | None, option("NAME=FOLDER, as for haybale serve. Repeatable. Default: none.", RANKING)
@@ -66,11 +66,14 @@ def alert(
     from haybale.service import Workspace
     from haybale.service.alert_mails import mail_alerts, server_of
     from haybale.service.commands.serve import rankers_of
-    from haybale.service.users import read_users
+    from haybale.service.roles import RANKS, READ
+    from haybale.service.users_file import read_users
 
     server = server_of(smtp, security, smtp_user, smtp_password_file)
-    names = None if users is None else read_users(users).names()
-    opened = haybale.Engine.open(engine)
+    opened, names = haybale.Engine.open(engine), None
+    if users is not None:
+        matter = engine.resolve().name
+        names = [user.name for user in read_users(users) if RANKS[user.right_in(matter)] >= RANKS[READ]]
     with JudgementStore(judgements or judgement_file_of(opened)) as store:
         workspace = Workspace(opened, rankers_of(opened, model or [], ranker or []), store, models)
         try:

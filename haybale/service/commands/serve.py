@@ -14,7 +14,7 @@ from haybale.cli import options
 from haybale.cli.application import ENGINES, command
 from haybale.cli.options import DEFAULT_RANKER, RANKING, RESULTS, option
 from haybale.cli.terminal import note, show
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
 
 if TYPE_CHECKING:
@@ -76,6 +76,26 @@ def serve(
     users: Annotated[
         Path | None, option("A file of users, written by haybale add-user. Default: no users.", ACCESS)
     ] = None,
+    idle_hours: Annotated[
+        float,
+        option("After how many hours without a request browsers must log in again. Default: 12.", ACCESS, min=0.01),
+    ] = 12.0,
+    user_header: Annotated[
+        str | None,
+        option(
+            "The header in which the proxies of --proxy name the user, after they have authenticated the user "
+            "themselves. Default: none is believed.",
+            ACCESS,
+        ),
+    ] = None,
+    new_users: Annotated[
+        str,
+        option(
+            "What users may do whom --user-header names and --users lacks: read, judge or administer; none to refuse "
+            "them. Default: none.",
+            ACCESS,
+        ),
+    ] = "none",
     token: Annotated[
         str | None,
         option("What everybody has to give. Default: nothing on this machine; made and printed elsewhere.", ACCESS),
@@ -115,9 +135,11 @@ def serve(
     if users is not None and token is not None:
         raise InputError("expected --users or --token, found both; omit --token")
     made = None
-    if host not in LOOPBACK and users is None and token is None:
+    if host not in LOOPBACK and users is None and token is None and user_header is None:
         token = made = secrets.token_urlsafe(32)
-    access = _access(users, token, host, allow_host or [])
+    if user_header is not None and not proxy:
+        raise InputError("--user-header needs --proxy; give the address from which the header is believed")
+    access = _access(users, token, [host, *(allow_host or [])], idle_hours, user_header, new_users)
     opened = haybale.Engine.open(engine).prepare()
     rankers = rankers_of(opened, model or [], ranker or [])
     path = judgements or judgement_file_of(opened)
@@ -151,14 +173,29 @@ def _proxies(proxies: list[str]) -> list[str]:
     return proxies
 
 
-def _access(users: Path | None, token: str | None, host: str, more: list[str]) -> Access:
+def _access(
+    users: Path | None, token: str | None, hosts: list[str], idle_hours: float, user_header: str | None, new_users: str
+) -> Access:
+    from haybale.service.roles import RIGHTS
     from haybale.service.security import LOOPBACK, Access
-    from haybale.service.users import only_token, read_users
+    from haybale.service.sessions import Sessions, sessions_file_of
+    from haybale.service.users import Users, only_token
+    from haybale.service.users_file import UsersFile
 
-    admitted = (
-        None if users is None and token is None else read_users(users) if users is not None else only_token(token or "")
-    )
-    return Access(admitted, [*LOOPBACK, host, *more], any_address=admitted is not None)
+    if new_users not in RIGHTS:
+        raise UnknownNameError("right", new_users, RIGHTS)
+    admitted: Users | None = None
+    if users is not None:
+        admitted = UsersFile(users)
+        if not admitted.by_name() and user_header is None:
+            raise InputError(f"{users}: expected users, found none; add one with haybale add-user")
+    elif token is not None:
+        admitted = only_token(token)
+    elif user_header is not None:
+        admitted = Users()
+    sessions = Sessions(None if users is None else sessions_file_of(users), idle_hours * 3600)
+    is_any = admitted is not None
+    return Access(admitted, [*LOOPBACK, *hosts], is_any, sessions, user_header, new_users)
 
 
 def rankers_of(engine: Engine, models: list[str], rankers: list[str]) -> dict[str, Ranker]:

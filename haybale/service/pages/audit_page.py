@@ -11,7 +11,7 @@ from haybale.errors import HaybaleError, UnknownNameError
 from haybale.review import Advice, Audit
 from haybale.review.audit_statement import floored_percent
 from haybale.service.pages.rendering import Renderer, judge_of
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import JUDGE, READ, needs
 from haybale.service.workspace import Workspace
 
 _MEDIA_TYPES = {"html": "text/html", "json": "application/json"}
@@ -36,7 +36,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(f"{home}/review", 303)
 
     @router.get("/topics/{topic}/audit")
-    @needs(JUDGE)
+    @needs(READ)
     def statement(request: Request, topic: int, format: str = "html") -> Response:
         if format not in _MEDIA_TYPES:
             raise UnknownNameError("format", format, _MEDIA_TYPES)

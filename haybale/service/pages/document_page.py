@@ -11,7 +11,7 @@ from haybale.service.own_addresses import original_address
 from haybale.service.pages.protocol_page import keyword_values
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of, view_address
 from haybale.service.pages.search_page import SearchState
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.workspace import Workspace
 
 _PASSAGES_PER_PAGE = 200
@@ -22,12 +22,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the route of documents."""
 
     @router.get("/documents")
-    @needs(JUDGE)
+    @needs(READ)
     def by_parameter(request: Request, id: str) -> HTMLResponse:
         return shown(request, id)
 
     @router.get("/documents/{doc_id:path}")
-    @needs(JUDGE)
+    @needs(READ)
     def shown(request: Request, doc_id: str) -> HTMLResponse:
         state, root = SearchState.of(request, workspace), request.scope.get("root_path", "")
         topic = None if state.topic_number is None else workspace.topic(state.topic_number)

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from haybale.errors import HaybaleError, InputError
 from haybale.service.pages.opening import opening_page
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import JUDGE, READ, needs
 from haybale.service.topic_groups import ACTIONS
 from haybale.service.workspace import Workspace
 
@@ -45,7 +45,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/topics/{topic}/duplicates")
-    @needs(JUDGE)
+    @needs(READ)
     def shown(request: Request, topic: int, offset: Annotated[int, Query(ge=0)] = 0) -> HTMLResponse:
         return opening_page(workspace, renderer, request, topic) or listed(request, topic, offset)
 

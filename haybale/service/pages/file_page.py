@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.pages.rendering import Renderer, document_address, view_address
 from haybale.service.pages.search_page import SearchState
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.workspace import Workspace
 
 
@@ -18,7 +18,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the route of pages of files."""
 
     @router.get("/page")
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def page_of_file(
         request: Request,
         id: str,

@@ -12,7 +12,7 @@ from haybale.review import NOT_RETRIEVED
 from haybale.service.pages.protocol_page import protocol_values
 from haybale.service.pages.rendering import Renderer, document_address, judge_of
 from haybale.service.pages.review_page import ReasonsField, reasons_given, reply, seconds_given
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import JUDGE, READ, needs
 from haybale.service.workspace import Workspace
 
 _CARDS_AHEAD = 3
@@ -57,7 +57,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return renderer.page(request, "card.html", **cards(request, topic, min(max(n, 1), 10), doc))
 
     @router.get("/topics/{topic}/full-text/progress")
-    @needs(JUDGE)
+    @needs(READ)
     def progress(request: Request, topic: int) -> HTMLResponse:
         values: dict[str, Any] = {"topic": workspace.topic(topic), "stage_progress": desk.full_text_progress(topic)}
         return renderer.page(request, "full_text_progress.html", **values)

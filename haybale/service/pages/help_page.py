@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse
 from haybale.review.progress_counts import DEFAULT_RULES
 from haybale.review.stopping import parse_rule
 from haybale.service.pages.rendering import Renderer
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.workspace import Workspace
 
 
@@ -16,7 +16,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the route of help."""
 
     @router.get("/help")
-    @needs(JUDGE)
+    @needs(READ)
     def shown(request: Request) -> HTMLResponse:
         rules = [parse_rule(name) for name in (*DEFAULT_RULES, "qbcb", "audit")]
         return renderer.page(request, "help.html", here="/help", rules=rules)

@@ -12,7 +12,7 @@ from haybale.review import Conflict, Judges
 from haybale.review.judge_agreement import WINDOW
 from haybale.service.pages.agreement_chart import agreement_charts
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
 from haybale.service.workspace import Workspace
 
 _CONFLICTS_PER_PAGE = 50
@@ -51,7 +51,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/topics/{topic}/judges")
-    @needs(JUDGE)
+    @needs(READ)
     def shown(request: Request, topic: int, offset: int = 0) -> HTMLResponse:
         return page(request, topic, max(0, offset))
 
@@ -76,7 +76,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{topic}/judges", 303)
 
     @router.post("/topics/{topic}/screening")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def change_screening(
         request: Request, topic: int, percent: Annotated[float, Form(ge=0, le=100)] = 100.0
     ) -> Response:

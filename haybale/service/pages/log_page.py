@@ -13,7 +13,7 @@ from haybale.service.log_api import exported_log
 from haybale.service.log_chain import read_heads
 from haybale.service.matter_log import ACTIONS, LogEntry
 from haybale.service.pages.rendering import Renderer, address, document_address
-from haybale.service.roles import ADMIN, needs
+from haybale.service.roles import ADMINISTER, needs
 from haybale.service.workspace import Workspace
 
 _LINES_PER_PAGE = 100
@@ -56,7 +56,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return renderer.page(request, "log_line.html", here="/searches", document_link=document_link, **values)
 
     @router.get("/log")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def lines(
         request: Request,
         offset: Annotated[int, Query(ge=0, lt=2**53)] = 0,
@@ -66,7 +66,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return listed(request, offset, user, action)
 
     @router.post("/log")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def change(
         request: Request, keep_days: Annotated[int, Form()], is_on: Annotated[bool | None, Form()] = None
     ) -> Response:
@@ -77,12 +77,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(request.scope.get("root_path", "") + "/log", 303)
 
     @router.get("/log/export")
-    @needs(ADMIN, is_large=True)
+    @needs(ADMINISTER, is_large=True)
     def export(format: Literal["jsonl", "csv"] = "jsonl") -> Response:
         return exported_log(log, format)
 
     @router.post("/log/check")
-    @needs(ADMIN, is_large=True)
+    @needs(ADMINISTER, is_large=True)
     def check(request: Request, heads: Annotated[str, Form(max_length=_MAX_HEADS)] = "") -> HTMLResponse:
         try:
             return listed(request, check=log.check(read_heads(heads)))
@@ -90,12 +90,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             return listed(request, error=str(error))
 
     @router.get("/log/{number}")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def line(request: Request, number: int) -> HTMLResponse:
         return one(request, number)
 
     @router.get("/log/{number}/repeat")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def repeated(request: Request, number: int) -> HTMLResponse:
         return one(request, number, repeated=workspace.repeat(number))
 

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from haybale.errors import HaybaleError
 from haybale.service.long_queries import query_of_file
 from haybale.service.pages.rendering import Renderer, address
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.workspace import Workspace
 
 
@@ -17,7 +17,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the route of long queries."""
 
     @router.post("/long")
-    @needs(JUDGE)
+    @needs(READ)
     async def keep(request: Request) -> Response:
         from starlette.concurrency import run_in_threadpool
 

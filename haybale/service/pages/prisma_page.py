@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 from haybale.errors import HaybaleError
 from haybale.review.prisma import source_columns
 from haybale.service.pages.rendering import Renderer, address, download_headers
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.topic_desk_api import PRISMA_MEDIA_TYPES
 from haybale.service.workspace import Workspace
 
@@ -18,7 +18,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the routes of PRISMA numbers."""
 
     @router.get("/topics/{topic}/prisma")
-    @needs(JUDGE)
+    @needs(READ)
     def page(request: Request, topic: int, source: str = "") -> HTMLResponse:
         summary, error = workspace.topic(topic), ""
         try:
@@ -41,7 +41,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/topics/{topic}/prisma/file")
-    @needs(JUDGE)
+    @needs(READ)
     def file(topic: int, format: str = "svg", source: str = "") -> Response:
         text = workspace.desk.prisma(topic, source or None).text(format)
         headers = download_headers(f"PRISMA {workspace.topic(topic).name[:80]}", format)

@@ -14,7 +14,7 @@ from haybale.review.protocol import MAX_CRITERIA
 from haybale.search.snippets import Snippet
 from haybale.service.pages.criteria_text import criteria_markup
 from haybale.service.pages.rendering import Renderer, judge_of
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
 from haybale.service.workspace import Workspace
 
 _PARTS = {  # names of the parts of a protocol for people
@@ -71,7 +71,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return renderer.page(request, "protocol.html", 422 if error else 200, here="/topics", topic=summary, **values)
 
     @router.get("/topics/{topic}/protocol")
-    @needs(JUDGE)
+    @needs(READ)
     def protocol(request: Request, topic: int, saved: bool = False) -> Response:
         return shown(request, topic, workspace.desk.protocol(topic), message="Saved." if saved else "")
 
@@ -102,7 +102,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{topic}/protocol?saved=1", 303)
 
     @router.post("/topics/{topic}/manage")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def manage(
         request: Request,
         topic: int,

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from haybale.errors import HaybaleError
 from haybale.service.pages.rendering import Renderer
 from haybale.service.request_work import MAX_UPLOAD
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, READ, needs
 from haybale.service.workspace import Workspace
 
 _MAX_SHOWN = 50  # parts of a file that were not read
@@ -28,12 +28,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return renderer.page(request, "records.html", status, here="/topics", n_documents=n, can_add=can_add, **values)
 
     @router.get("/records")
-    @needs(JUDGE)
+    @needs(READ)
     def records(request: Request) -> HTMLResponse:
         return shown(request)
 
     @router.post("/records")
-    @needs(ADMIN, is_large=True, max_body=MAX_UPLOAD)
+    @needs(ADMINISTER, is_large=True, max_body=MAX_UPLOAD)
     def add(request: Request, file: UploadFile, replace: Annotated[bool, Form()] = False) -> Response:
         try:
             workspace.added_records.add(file.filename or "file", file.file.read(), replace)

@@ -17,9 +17,12 @@ from starlette.responses import HTMLResponse
 from haybale.drawing import clean
 from haybale.search.snippets import Snippet
 from haybale.service.acting_user import JUDGE_COOKIE
+from haybale.service.roles import ADMINISTER, JUDGE, NONE, RANKS, READ
+from haybale.service.users import User
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
+_NOBODY = User("", NONE)
 
 
 def in_words(value: Any) -> str:
@@ -144,9 +147,9 @@ def download_headers(name: str, suffix: str) -> dict[str, str]:
 
 
 class Renderer:
-    """Renders the pages of a workspace."""
+    """Renders the pages of a workspace, or pages that belong to none, such as that of the login."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace | None = None) -> None:
         self.workspace = workspace
 
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -156,14 +159,21 @@ class Renderer:
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a template with values, and what all templates know."""
         root = request.scope.get("root_path", "")
+        service_path = getattr(request.state, "service_path", root)
+        user: User = getattr(request.state, "user", None) or _NOBODY
+        is_open = self.workspace is not None and may(user, READ)
         common = {
-            "collection_name": self.workspace.engine.collection.name,
+            "collection_name": self.workspace.engine.collection.name if self.workspace is not None and is_open else "",
+            "has_session": getattr(request.state, "session", None) is not None,
             "here": None,
-            "is_admin": getattr(getattr(request.state, "user", None), "role", "admin") == "admin",
-            "is_open": True,
+            "is_admin": may(user, ADMINISTER),
+            "is_open": is_open,
+            "may_judge": may(user, JUDGE),
             "judge": judge_of(request),
             "link": lambda path: root + path,
+            "manages_users": user.is_administrator and getattr(request.state, "has_users_file", False),
             "pieces": pieces,
+            "service_link": lambda path: service_path + path,
             "token_field": _token_field(request),
             "user": user_of(request),
         }
@@ -178,6 +188,11 @@ def judge_of(request: Request) -> str:
 def user_of(request: Request) -> str:
     """Return the name of the user who is logged in; an empty text where there are no users."""
     return str(getattr(getattr(request.state, "user", None), "name", ""))
+
+
+def may(user: User, right: str) -> bool:
+    """Return whether a user has a right where the user asks."""
+    return RANKS[user.right] >= RANKS[right]
 
 
 def _token_field(request: Request) -> Markup:

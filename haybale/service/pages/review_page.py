@@ -17,7 +17,7 @@ from haybale.service.pages.audit_page import audit_values
 from haybale.service.pages.opening import opening_page
 from haybale.service.pages.protocol_page import protocol_values
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import JUDGE, READ, needs
 from haybale.service.workspace import Workspace
 
 _CARDS_AHEAD = 4  # documents that a page holds, so that the next one is there at once
@@ -76,7 +76,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return renderer.page(request, "card.html", **cards(request, topic, min(max(n, 1), 10), doc))
 
     @router.get("/topics/{topic}/progress")
-    @needs(JUDGE)
+    @needs(READ)
     def progress(request: Request, topic: int) -> HTMLResponse:
         return renderer.page(
             request, "progress.html", topic=workspace.topic(topic), **progress_values(workspace, topic)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from haybale.service.guarded_routes import GuardedRoute
 from haybale.service.pages import (
     audit_page,
     document_page,
@@ -30,7 +31,7 @@ from haybale.service.pages import (
     unread_page,
 )
 from haybale.service.pages.rendering import FOLDER, Renderer
-from haybale.service.roles import OPEN, GuardedRoute, needs
+from haybale.service.roles import OPEN, needs
 from haybale.service.workspace import Workspace
 
 _STATIC_MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

@@ -26,7 +26,7 @@ from haybale.service.pages.paragraph_map import ParagraphMap, paragraph_map
 from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address, judge_of, view_address
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
 from haybale.service.request_texts import paragraphs
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.workspace import Workspace
 
 MAX_DIGITS = 18  # of a number in an address
@@ -158,7 +158,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the routes of searches."""
 
     @router.get("/")
-    @needs(JUDGE)
+    @needs(READ)
     def search(request: Request) -> HTMLResponse:
         state, error, results = None, "", None
         try:
@@ -172,7 +172,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return renderer.page(request, "search.html", 422 if error else 200, **values)
 
     @router.get("/why")
-    @needs(JUDGE)
+    @needs(READ)
     def explained(request: Request, id: str) -> HTMLResponse:
         state = SearchState.of(request, workspace)
         reasons, root = why(workspace, state, id, judge_of(request)), request.scope.get("root_path", "")
@@ -189,7 +189,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/sent")
-    @needs(JUDGE)
+    @needs(READ)
     def sent(request: Request) -> Response:
         state = SearchState.of(request, workspace)
         judge = judge_of(request)

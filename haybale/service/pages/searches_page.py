@@ -11,7 +11,7 @@ from haybale.errors import InputError
 from haybale.service.api import MAX_IN_ADDRESS
 from haybale.service.pages.rendering import Renderer, address, document_address, judge_of
 from haybale.service.pages.search_page import SearchState
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import ADMINISTER, READ, needs
 from haybale.service.saved_searches import MAX_HITS, SavedQuery
 from haybale.service.searches_api import feed_address
 from haybale.service.workspace import Workspace
@@ -44,7 +44,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             saved=search,
             condition=condition,
             news=news,
-            may_change=search.owner == user or request.state.user.role == "admin",
+            may_change=search.owner == user or request.state.user.right == ADMINISTER,
             has_feed="feed" in watches,
             mail=watches["mail"].address if "mail" in watches else None,
             search_link=root + (query.address or _address_of(workspace, query)),
@@ -57,12 +57,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(request.scope.get("root_path", "") + path, 303)
 
     @router.get("/searches")
-    @needs(JUDGE, is_large=True)
+    @needs(READ, is_large=True)
     def searches(request: Request) -> HTMLResponse:
         return listed(request)
 
     @router.post("/searches")
-    @needs(JUDGE)
+    @needs(READ)
     def save(
         request: Request,
         address: Annotated[str, Form(max_length=_MAX_ADDRESS)],
@@ -78,25 +78,25 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return back(request, number)
 
     @router.get("/searches/{number}")
-    @needs(JUDGE)
+    @needs(READ)
     def shown(request: Request, number: int) -> HTMLResponse:
         return one(request, number)
 
     @router.post("/searches/{number}/seen")
-    @needs(JUDGE)
+    @needs(READ)
     def seen(request: Request, number: int, state: Annotated[str, Form(max_length=64)]) -> Response:
         saved.look(number, judge_of(request), state)
         return back(request, number)
 
     @router.post("/searches/{number}/change")
-    @needs(JUDGE)
+    @needs(READ)
     def change(
         request: Request,
         number: int,
         name: Annotated[str, Form(max_length=500)],
         is_shared: Annotated[bool, Form()] = False,
     ) -> Response:
-        is_admin = request.state.user.role == "admin"
+        is_admin = request.state.user.right == ADMINISTER
         try:
             saved.change(number, judge_of(request), name, is_shared, is_admin)
         except InputError as error:
@@ -104,7 +104,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return back(request, number)
 
     @router.post("/searches/{number}/feed")
-    @needs(JUDGE)
+    @needs(READ)
     def feed(request: Request, number: int, action: Annotated[str, Form(pattern="^(open|close)$")]) -> Response:
         user = judge_of(request)
         if action == "close":
@@ -113,7 +113,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return one(request, number, feed=feed_address(request, saved.open_feed(number, user)))
 
     @router.post("/searches/{number}/mail")
-    @needs(JUDGE)
+    @needs(READ)
     def mail(request: Request, number: int, address: Annotated[str, Form(max_length=500)] = "") -> Response:
         user = judge_of(request)
         try:
@@ -126,9 +126,9 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return back(request, number)
 
     @router.post("/searches/{number}/delete")
-    @needs(JUDGE)
+    @needs(READ)
     def delete(request: Request, number: int) -> Response:
-        saved.delete(number, judge_of(request), request.state.user.role == "admin")
+        saved.delete(number, judge_of(request), request.state.user.right == ADMINISTER)
         return back(request)
 
 

@@ -23,7 +23,7 @@ from haybale.service.pages.rendering import (
 )
 from haybale.service.pages.review_page import progress_values
 from haybale.service.request_work import MAX_UPLOAD
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
 from haybale.service.security import reader_of
 from haybale.service.workspace import Workspace
 
@@ -85,7 +85,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         )
 
     @router.get("/topics")
-    @needs(JUDGE)
+    @needs(READ)
     def topics(request: Request) -> HTMLResponse:
         return listed(request)
 
@@ -109,12 +109,12 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(f"{request.scope.get('root_path', '')}/topics/{made.id}/review", 303)
 
     @router.get("/topics/{topic}")
-    @needs(JUDGE)
+    @needs(READ)
     def shown(request: Request, topic: int, offset: int = 0) -> HTMLResponse:
         return opening_page(workspace, renderer, request, topic) or one(request, topic, max(0, offset))
 
     @router.post("/topics/{topic}/import")
-    @needs(ADMIN, is_large=True, max_body=MAX_UPLOAD)
+    @needs(ADMINISTER, is_large=True, max_body=MAX_UPLOAD)
     def add_judgements(
         request: Request,
         topic: int,
@@ -133,7 +133,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return one(request, topic, message=said, imported=done, max_shown=_MAX_SHOWN)
 
     @router.get("/topics/{topic}/export")
-    @needs(JUDGE)
+    @needs(READ)
     def export(
         request: Request,
         topic: int,

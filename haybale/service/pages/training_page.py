@@ -12,7 +12,7 @@ from haybale.errors import HaybaleError
 from haybale.service.model_training import RECIPES
 from haybale.service.pages.rendering import Renderer
 from haybale.service.problems import status_of
-from haybale.service.roles import ADMIN, JUDGE, needs
+from haybale.service.roles import ADMINISTER, READ, needs
 from haybale.service.trainings import is_result
 from haybale.service.workspace import Workspace
 
@@ -65,21 +65,21 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         return RedirectResponse(request.scope.get("root_path", "") + "/train", 303)
 
     @router.get("/train")
-    @needs(JUDGE)
+    @needs(READ)
     def trainings(request: Request) -> HTMLResponse:
         return shown(request)
 
     @router.post("/train")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def start(request: Request, recipe: Annotated[str, Form(max_length=100)] = "") -> Response:
         return done(request, lambda: workspace.start_training(recipe or None))
 
     @router.post("/train/revert")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def revert(request: Request) -> Response:
         return done(request, workspace.revert)
 
     @router.post("/train/{number}/accept")
-    @needs(ADMIN)
+    @needs(ADMINISTER)
     def accept(request: Request, number: int) -> Response:
         return done(request, lambda: workspace.accept(number))

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse
 
 from haybale.collections.unread import counted
 from haybale.service.pages.rendering import Renderer, address
-from haybale.service.roles import JUDGE, needs
+from haybale.service.roles import READ, needs
 from haybale.service.workspace import Workspace
 
 _PARTS_PER_PAGE = 200
@@ -19,7 +19,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     """Add the route of what was not read."""
 
     @router.get("/unread")
-    @needs(JUDGE)
+    @needs(READ)
     def unread(request: Request, offset: Annotated[int, Query(ge=0)] = 0) -> HTMLResponse:
         parts, root = workspace.engine.unread, request.scope.get("root_path", "")
         return renderer.page(
