@@ -19,6 +19,7 @@ from haybale.review import JudgementStore
 from haybale.service import Workspace
 from haybale.service.alert_mails import MailServer, mail_alerts, server_of
 from haybale.service.saved_searches import SavedQuery
+from haybale.service.users import User
 from haybale.service.users_file import add_user
 
 DOGS = SavedQuery("damage by a dog", ranker="both", k=3)
@@ -202,7 +203,7 @@ def test_the_command(
     arguments += ["--ranker", "both=bm25-doc"]
     assert here(*arguments)[:2] == (0, "")
     engine.add({"new/1": BEST})
-    add_user(tmp_path / "users.json", "Ben", "judge")
+    add_user(tmp_path / "users.json", User("Ben", "judge"))
     assert here(*arguments, "--users", str(tmp_path / "users.json"))[:2] == (0, "")
     mailbox.is_full = True
     status, out, err = here(*arguments)

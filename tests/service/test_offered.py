@@ -20,7 +20,8 @@ from haybale.service.users import User, Users, digest_of
 
 RIGHTS = ("none", "read", "judge", "administer")
 TEXT = "notice periods of leases"
-STARTS = ("/", "/searches", "/topics", "/train", "/help", "/records", "/unread", "/sessions", f"/?q={TEXT}&topic=1", f"/?q={TEXT}")
+STARTS = ("/", "/searches", "/topics", "/train", "/help", "/records", "/unread", "/sessions")
+STARTS += (f"/?q={TEXT}&topic=1", f"/?q={TEXT}")
 
 
 class Offers(HTMLParser):
