@@ -31,6 +31,7 @@ FINDING_DUPLICATES = (
 WITHOUT = (
     *("-collections/files", "-collections/readers/files.py", "-engine/update.py"),
     *(f"-{path}" for path in FINDING_DUPLICATES),
+    *("-engine/copies.py", "-engine/document_order.py", "-search/matching.py", "-search/hit_groups.py"),
 )
 CORE = (
     *("collections", "embeddings", "retrieval", "ensemble", "engine", "search", "ranking", "rankers", "evaluation"),
@@ -124,6 +125,7 @@ MEASURES = {
         "engine/indexing_segments.py",
     ),
     "bench_large.py": CORE,
+    "bench_matters.py": ("service", "search", "review/review.py", "review/judgement_store.py", "ranking/ranker.py"),
     "bench_mixture.py": CORE,
     "bench_longformer.py": ("embeddings/networks", "embeddings/longformer.py"),
     "bench_page_boxes.py": ("collections/files",),
@@ -152,6 +154,13 @@ MEASURES = {
         "service/logged_actions.py",
         "service/matter_log.py",
         "service/matter_store.py",
+    ),
+    "bench_search_page.py": (
+        "service/document_counts.py",
+        "service/facets.py",
+        "search/matching.py",
+        "engine/copies.py",
+        "engine/document_order.py",
     ),
     "bench_service.py": (
         "service",

@@ -139,7 +139,11 @@ class Compounds:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Compounds):
             return NotImplemented
-        return self is other or (self.language == other.language and self.counts == other.counts)
+        if self.language != other.language:
+            return False
+        if self.counts is not other.counts and self.counts == other.counts:
+            other.counts = self.counts  # equal splitters share their counts, so that they are compared only once
+        return self.counts is other.counts
 
     def __hash__(self) -> int:
         return hash((self.language, len(self.counts)))

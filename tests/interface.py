@@ -17,6 +17,7 @@ import venv
 from pathlib import Path
 
 from support.decisions import decisions
+from support.matters import WORDS, build_matter
 from support.served import Served
 
 from haybale import Engine
@@ -87,6 +88,13 @@ def main() -> None:
                     generate(programs, served.address, token, folder)
                     fuzz(programs, served.address, token)
                 print(f"{right or 'no users'}: what was tried is as described", file=sys.stderr)
+        for name, word in WORDS.items():
+            build_matter(folder / "matters" / name, word)
+        token = str(add_user(folder / "users.json", User("Ada", "administer")))
+        with Served(folder / "matters", "--users", str(folder / "users.json")) as served:
+            fuzz(programs, served.address, token)
+            fuzz(programs, f"{served.address}/matters/{name}", token, "coverage")
+            print("several matters: what was tried is as described", file=sys.stderr)
 
 
 if __name__ == "__main__":

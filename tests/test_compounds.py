@@ -69,6 +69,14 @@ def test_the_split_is_the_best_of_all(counts: dict[str, int], data: st.DataObjec
         assert splits[found] == pytest.approx(best)
 
 
+def test_equal_splitters_share_their_counts() -> None:
+    """So that they are compared word by word only once."""
+    first, second, other = (Compounds("german", words) for words in (WORDS, WORDS, {**WORDS, "other": 3}))
+    assert first.counts is not second.counts
+    assert first == second != other
+    assert first.counts is second.counts is not other.counts
+
+
 def test_tasks_of_a_process_share_a_splitter() -> None:
     sent = pickle.dumps(Compounds("german", WORDS))
     first, second = pickle.loads(sent), pickle.loads(sent)

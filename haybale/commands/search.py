@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from haybale import SearchHit
+    from haybale.search.hit_groups import HitGroup
 
 FORMATS = ("table", "json", "jsonl")
 _EXCERPT_CHARACTERS = 240  # of a passage in the table
+_MAX_COPIES = 10  # that are named below a document
 
 
 @command(ENGINES)
@@ -35,8 +37,8 @@ def search(
     together: Annotated[
         str | None,
         option(
-            "A column of the metadata: show documents with one value of it together, such as thread for mails, or "
-            "parent for a mail with its attachments. Default: none.",
+            "Show documents that belong together as one: copies, of nearly the same text; or a column of the metadata, "
+            "such as thread for mails, or parent for a mail with its attachments. Default: none.",
             RANKING,
         ),
     ] = None,
@@ -69,15 +71,21 @@ def search(
         show("no document was found")
     else:
         console = console_for_tables()
-        groups = results.groups or ()
-        is_below = {rank for group in groups for rank in group.shown[1:]}
-        n_more = {group.shown[-1]: len(group.ranks) - len(group.shown) for group in groups}
+        groups = {group.shown[-1]: group for group in results.groups or ()}
+        is_below = {rank for group in groups.values() for rank in group.shown[1:]}
         for hit in results:
             console.print(_lines(hit, "     " if hit.rank in is_below else ""), soft_wrap=True)
-            if n_more.get(hit.rank):
-                console.print(
-                    f"          and {n_more[hit.rank]:,} more of this {visible(str(together))}", soft_wrap=True
-                )
+            if hit.rank in groups and (note := _more(groups[hit.rank], str(together))):
+                console.print(f"          {note}", soft_wrap=True)
+
+
+def _more(group: HitGroup, together: str) -> str:
+    """Return what a group has besides the documents that are shown; the copies of a document by their ids."""
+    others = group.doc_ids[len(group.shown) :]
+    if together == "copies" and others:
+        names = ", ".join(map(visible, others[:_MAX_COPIES]))
+        return f"also {names}{f' and {len(others) - _MAX_COPIES:,} more' if len(others) > _MAX_COPIES else ''}"
+    return f"and {len(others):,} more of this {visible(together)}" if others else ""
 
 
 def _lines(hit: SearchHit, margin: str = "") -> Text:

@@ -128,7 +128,7 @@ class SearchResults(Sequence[SearchHit]):
         """Return plain values, as :meth:`to_json` writes them."""
         values: dict[str, Any] = {"query": self.query, "hits": [hit.to_dict() for hit in self.hits]}
         if self.groups is not None:
-            values["groups"] = [{"value": group.value, "ranks": group.ranks} for group in self.groups]
+            values["groups"] = [group.to_dict() for group in self.groups]
         return values
 
     def to_json(self, indent: int | None = None) -> str:

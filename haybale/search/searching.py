@@ -14,7 +14,7 @@ from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.retrieval.run import DEPTH
 from haybale.search.best_passages import best_snippets
 from haybale.search.explanation import Explanation
-from haybale.search.hit_groups import group_ranked
+from haybale.search.hit_groups import grouped
 from haybale.search.phrases import Phrases, find_phrases, parse_phrases
 from haybale.search.query_batch import QueryBatch
 from haybale.search.results import SearchHit, SearchResults, SourceShare
@@ -69,8 +69,8 @@ def search(
     ranks, groups = list(range(offset + 1, len(ranked) + 1)), None
     if together is not None:
         # Documents that the condition leaves out may say what belongs together.
-        all_documents = ranker.engine_.snapshot().collection
-        groups = group_ranked(all_documents, [doc_id for doc_id, _ in ranked], together)[offset : offset + k]
+        whole_engine = ranker.engine_.snapshot()
+        groups = grouped(whole_engine, [doc_id for doc_id, _ in ranked], together)[offset : offset + k]
         ranks = [rank for group in groups for rank in group.shown]
     ranked = [ranked[rank - 1] for rank in ranks]
     collection = batch.engine.collection

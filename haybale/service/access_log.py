@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from haybale.service.metrics import Metrics
 
 _LOGGER = logging.getLogger("haybale.service")
+MATTER_PATH = "/matters/{matter}"  # before the routes of a matter, in the metrics of a service
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -21,7 +22,8 @@ class AccessLog:
     """The ASGI middleware that watches requests.
 
     A line has ``time``, ``client``, ``user``, ``method``, ``path``, ``status``, ``bytes`` and ``seconds``. Queries are
-    left out, because they say what people look for. Characters that could end a line are escaped.
+    left out, because they say what people look for. Characters that could end a line are escaped. In a service of
+    several matters, each has its own log, with its name as ``matter``, and that of the service has the other requests.
 
     Parameters
     ----------
@@ -29,10 +31,12 @@ class AccessLog:
     metrics : Metrics
     out : text stream, optional
         Default: no log.
+    matter : str, default ""
+        The matter whose requests are watched; empty for a whole service.
     """
 
-    def __init__(self, application: ASGIApp, metrics: Metrics, out: TextIO | None = None) -> None:
-        self.application, self.metrics, self.out = application, metrics, out
+    def __init__(self, application: ASGIApp, metrics: Metrics, out: TextIO | None = None, matter: str = "") -> None:
+        self.application, self.metrics, self.out, self.matter = application, metrics, out, matter
         self._lock = threading.Lock()
         self._is_written = True
 
@@ -56,8 +60,9 @@ class AccessLog:
         finally:
             seconds = time.perf_counter() - start
             method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-            self.metrics.end(method, getattr(scope.get("route"), "path", "other"), status, seconds)
-            if self.out is not None:
+            route, matter = getattr(scope.get("route"), "path", "other"), scope.get("matter", "")
+            self.metrics.end(method, route if matter == self.matter else MATTER_PATH + route, status, seconds)
+            if self.out is not None and matter == self.matter:
                 self._write(scope, status, size, seconds)
 
     def _write(self, scope: Scope, status: int, size: int, seconds: float) -> None:
@@ -71,7 +76,7 @@ class AccessLog:
             "status": status,
             "bytes": size,
             "seconds": round(seconds, 4),
-        }
+        } | ({"matter": self.matter} if self.matter else {})
         with self._lock:
             try:
                 print(json.dumps(line), file=self.out, flush=True)

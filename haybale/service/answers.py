@@ -68,6 +68,7 @@ class HitGroupAnswer(Answer):
 
     value: str
     ranks: list[int]
+    doc_ids: list[str]
 
 
 class SearchAnswer(Answer):
@@ -129,6 +130,23 @@ class DocumentAnswer(Answer):
     contradictory: list[str] = Field(description="Topics for which judges contradict each other, unresolved.")
 
 
+class ListedDocumentAnswer(Answer):
+    """A document of a list, with its first passage if it has one."""
+
+    doc_id: str
+    title: str
+    metadata: dict[str, Any]
+    n_passages: int
+    snippets: list[SnippetAnswer]
+
+
+class DocumentsAnswer(Answer):
+    """Some documents, and the number of all that fulfil the condition."""
+
+    documents: list[ListedDocumentAnswer]
+    n_documents: int
+
+
 class FacetValueAnswer(Answer):
     """A value of a column, and how many documents have it."""
 
@@ -151,6 +169,8 @@ class FacetsAnswer(Answer):
     """The columns of the metadata."""
 
     facets: list[FacetAnswer]
+    n_matching: int = Field(description="The number of documents that match the text and the filters.")
+    n_documents: int = Field(description="The number of all documents.")
 
 
 class UnreadAnswer(Answer):

@@ -19,6 +19,7 @@ from haybale.service.answers import (
     ChosenRankerAnswer,
     DocIdAnswer,
     DocumentAnswer,
+    DocumentsAnswer,
     ExplanationAnswer,
     FacetsAnswer,
     ImportedAnswer,
@@ -89,6 +90,15 @@ Text = Annotated[
         json_schema_extra=NOT_BLANK,
     ),
 ]
+LongText = Annotated[
+    str,
+    NotBlank,
+    Field(
+        max_length=MAX_TEXT,
+        description="The text; blank lines separate its paragraphs.",
+        json_schema_extra=NOT_BLANK,
+    ),
+]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
 RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The name of a ranker. Default: the first.")]
 
@@ -96,7 +106,10 @@ RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The n
 DocId = Annotated[str, Query(max_length=MAX_NAME, description="The id of a document.")]
 Together = Annotated[
     str | None,
-    Query(max_length=MAX_NAME, description="Return documents with one value of this column after each other."),
+    Query(
+        max_length=MAX_NAME,
+        description="Return documents that belong together as one: copies, or those with one value of this column.",
+    ),
 ]
 PassageId = Annotated[str | None, Query(max_length=2 * MAX_NAME, description="The id of a passage. Default: none.")]
 PageNumber = Annotated[
@@ -121,11 +134,7 @@ class Body(BaseModel):
 class Search(Body):
     """A search whose text is too long for an address."""
 
-    q: Annotated[str, NotBlank] = Field(
-        max_length=MAX_TEXT,
-        description="The text; blank lines separate its paragraphs.",
-        json_schema_extra=NOT_BLANK,
-    )
+    q: LongText
     k: int = Field(10, ge=1, le=MAX_RESULTS)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
@@ -133,10 +142,25 @@ class Search(Body):
     together: str | None = Field(None, max_length=MAX_NAME)
 
 
+ChosenValue = str | int | float | bool | None
+
+
+class Counted(Body):
+    """A search whose documents are counted."""
+
+    q: str = Field("", max_length=MAX_TEXT, description="The text; an empty one matches all documents.")
+    where: str | None = Field(None, max_length=2000)
+    chosen: dict[str, list[ChosenValue]] = Field(
+        {},
+        max_length=100,
+        description="By column, the values of which a document must have one; of a range, its two ends, or null.",
+    )
+
+
 class Explained(Body):
     """A search, and a document that it found."""
 
-    q: Annotated[str, NotBlank] = Field(max_length=MAX_TEXT, json_schema_extra=NOT_BLANK)
+    q: LongText
     doc_id: str = Field(max_length=MAX_NAME)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME)
@@ -328,11 +352,35 @@ def search_api(workspace: Workspace) -> APIRouter:
         }
         return Response(file.data, media_type="application/pdf" if is_shown else _ANY_FILE, headers=headers)
 
+    @router.get("/documents", **answers(DocumentsAnswer))
+    @needs(READ)
+    def documents(
+        where: Where = None,
+        sort: Annotated[
+            str | None,
+            Query(max_length=MAX_NAME, description="A column, such as title. Default: the newest document is first."),
+        ] = None,
+        descending: bool = False,
+        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> dict[str, Any]:
+        """Return documents without a query, each with its first passage."""
+        return workspace.documents(where, sort, descending, offset, limit).to_dict()
+
     @router.get("/facets", **answers(FacetsAnswer))
     @needs(READ)
-    def facets() -> dict[str, Any]:
-        """Return the columns of the metadata with their values and counts, or their ranges."""
-        return {"facets": [facet.to_dict() for facet in workspace.facets()]}
+    def facets(q: Annotated[str, Query(max_length=MAX_IN_ADDRESS)] = "", where: Where = None) -> dict[str, Any]:
+        """Return the columns of the metadata: their values, counted among the documents that match, or their ranges.
+
+        A document matches if it has a word of the text and all its phrases, and fulfils the condition.
+        """
+        return workspace.counts.count(q, where).to_dict()
+
+    @router.post("/facets", **answers(FacetsAnswer))
+    @needs(READ)
+    def facets_of_chosen(body: Counted) -> dict[str, Any]:
+        """Count under chosen values, too: each column among the documents that those of the other columns leave."""
+        return workspace.counts.count(body.q, body.where, body.chosen).to_dict()
 
     @router.get("/unread", **answers(UnreadAnswer))
     @needs(READ)

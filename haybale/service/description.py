@@ -36,12 +36,12 @@ _PROBLEMS = {  # of any operation, by status
 _SCHEME = {"token": {"type": "http", "scheme": "bearer", "description": "A token, as haybale add-user prints it."}}
 
 
-def description_routes(application: FastAPI, access: Access) -> APIRouter:
-    """Return the route ``/openapi.json``."""
+def description_routes(application: FastAPI, access: Access, right: str = READ) -> APIRouter:
+    """Return the route ``/openapi.json``, which needs a right."""
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
 
     @router.get("/openapi.json")
-    @needs(READ, by_monitors=True)
+    @needs(right, by_monitors=True)
     def description(request: Request) -> dict[str, Any]:
         routes = (route for route in application.router.routes if isinstance(route, GuardedRoute))
         open_paths = frozenset(route.path_format for route in routes if route.right == OPEN)

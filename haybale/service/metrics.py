@@ -6,7 +6,7 @@ One process answers all requests, in threads, so it counts all of them; the proc
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from prometheus_client import (
@@ -30,10 +30,16 @@ BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds
 
 
 class Metrics(Collector):
-    """Metrics of a service, in a registry of its own. Several threads may use it."""
+    """Metrics of a service, in a registry of its own. Several threads may use it.
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    Parameters
+    ----------
+    gauges : callable
+        Returns what is measured when Prometheus asks, such as :func:`workspace_gauges`.
+    """
+
+    def __init__(self, gauges: Callable[[], Iterable[GaugeMetricFamily]]) -> None:
+        self._gauges = gauges
         self._registry = CollectorRegistry()
         self._running = Gauge("haybale_requests_running", "Requests that are running.", registry=self._registry)
         labels = ("method", "route", "status")
@@ -59,25 +65,30 @@ class Metrics(Collector):
         self._seconds.labels(route).observe(seconds)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield what is measured when Prometheus asks: the sizes of the engine and of the store, and the processes."""
-        collection, store = self._workspace.engine.snapshot().collection, self._workspace.store
-        yield GaugeMetricFamily("haybale_documents", "Documents of the engine.", collection.n_documents)
-        yield GaugeMetricFamily("haybale_passages", "Passages of the engine.", collection.n_passages)
-        yield GaugeMetricFamily("haybale_topics", "Topics of the reviews.", len(store.topics()))
-        yield GaugeMetricFamily("haybale_judgement_rows", "Rows of the table of judgements.", store.n_rows())
-        processes = self._workspace.processes
-        if processes is not None:
-            yield GaugeMetricFamily("haybale_search_processes_ready", "Processes that can search.", processes.n_ready)
-            name = "haybale_search_process_resident_bytes"
-            memory = GaugeMetricFamily(name, "Memory of each process that searches.", labels=["process"])
-            for number, process in processes.process_ids.items():
-                memory.add_metric([str(number)], resident_bytes(process))
-            yield memory
+        """Yield what is measured when Prometheus asks."""
+        yield from self._gauges()
 
     def exposition(self, accepted: str | None) -> tuple[bytes, str]:
         """Return the metrics and their content type, in a format that the header ``Accept`` of a request names."""
         encode, content_type = choose_encoder(accepted or "")
         return encode(self._registry), content_type
+
+
+def workspace_gauges(workspace: Workspace) -> Iterator[GaugeMetricFamily]:
+    """Yield the sizes of the engine and of the store, and the processes that search."""
+    collection, store = workspace.engine.snapshot().collection, workspace.store
+    yield GaugeMetricFamily("haybale_documents", "Documents of the engine.", collection.n_documents)
+    yield GaugeMetricFamily("haybale_passages", "Passages of the engine.", collection.n_passages)
+    yield GaugeMetricFamily("haybale_topics", "Topics of the reviews.", len(store.topics()))
+    yield GaugeMetricFamily("haybale_judgement_rows", "Rows of the table of judgements.", store.n_rows())
+    processes = workspace.processes
+    if processes is not None:
+        yield GaugeMetricFamily("haybale_search_processes_ready", "Processes that can search.", processes.n_ready)
+        name = "haybale_search_process_resident_bytes"
+        memory = GaugeMetricFamily(name, "Memory of each process that searches.", labels=["process"])
+        for number, process in processes.process_ids.items():
+            memory.add_metric([str(number)], resident_bytes(process))
+        yield memory
 
 
 def resident_bytes(process: int) -> int:

@@ -68,6 +68,13 @@ class Offers:
             self._forget(self._clock())
             return len(self._held(judge))
 
+    @property
+    def n_open(self) -> int:
+        """The number of documents that judges have open."""
+        with self._lock:
+            self._forget(self._clock())
+            return len(self._offers)
+
     def withdraw(self, doc_id: str, judge: str) -> None:
         """Forget that a judge holds a document; if it needs nobody else, forget that anybody does."""
         with self._lock:

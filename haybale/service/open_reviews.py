@@ -11,6 +11,7 @@ from haybale.errors import HaybaleError, InputError
 from haybale.review import JudgementStore, Review, Topic, TopicFeatures
 from haybale.review.reattachment import ensure_attached
 from haybale.review.topic_lifecycle import topic_status
+from haybale.service.released_memory import trim_memory
 
 MAX_WAIT_SECONDS = 1.5  # for a review to open, until a page says that it is being opened
 
@@ -42,6 +43,12 @@ class OpenReviews:
     def is_ready(self) -> bool:
         """Whether a review can begin without waiting."""
         return self._snapshot is not None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether documents are being prepared for reviews, or a review is being opened."""
+        with self._lock:
+            return self._preparing.locked() or any(thread.is_alive() for thread in self._opening.values())
 
     @property
     def snapshot(self) -> Engine:
@@ -116,6 +123,7 @@ class OpenReviews:
                 TopicFeatures.of(snapshot)
                 self._work = "looking for the texts that were judged"
                 ensure_attached(self.store, snapshot)  # also for topics without an open review
+                trim_memory()  # since counting words has taken, and freed, as much again as it keeps
             finally:
                 self._work = ""
             self._of, self._snapshot = latest, snapshot  # reviews that begin from now on use these

@@ -105,6 +105,21 @@ def open_document(
     return OpenedDocument(*about, end - start, offset, passages, matching, cites, cited_by, judged, resolved)
 
 
+def passage_number(engine: Engine, doc_id: str, passage_id: str) -> int | None:
+    """Return the number of a passage within its document, from 0; that of the whole passage for a piece of one.
+
+    None if there is no such passage or document.
+    """
+    whole = engine.snapshot().whole
+    document = int(whole.find_documents([doc_id])[0])
+    if document < 0:
+        return None
+    first, end = whole.passages.doc_offsets[document : document + 2].tolist()
+    ids = whole.passages.ids.slice(first, end - first).to_pylist()
+    names = (passage_id, passage_id.rpartition("#")[0])
+    return next((ids.index(name) for name in names if name in ids), None)
+
+
 def linked_documents(collection: Collection, number: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the ids and titles of the documents that a document cites, and of those that cite it."""
     links = collection.links

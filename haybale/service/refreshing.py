@@ -11,6 +11,7 @@ from haybale.errors import HaybaleError
 from haybale.service.workspace import Workspace
 
 _MIN_PAUSE_SECONDS = 1.0  # between two refreshes
+_STOP_SECONDS = 0.5  # for the thread that prepares reviews to end, if it is pausing
 _PAUSE_FACTOR = 3.0  # pauses last this many times as long as the refresh, so that searches get most of the time
 _LOGGER = logging.getLogger("haybale.service")
 
@@ -38,13 +39,14 @@ class Refreshing:
             start = time.monotonic()
             try:
                 work()
-            except HaybaleError as error:
+            except (HaybaleError, OSError) as error:
                 if str(error) != reported:
                     reported = str(error)
                     _LOGGER.warning("new documents cannot be used: %s", reported)
             self._is_over.wait(max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * (time.monotonic() - start)))
 
     def stop(self) -> None:
-        """End the threads; one that prepares reviews is not waited for."""
+        """End the threads; one that is preparing reviews is not waited for."""
         self._is_over.set()
         self._threads[0].join()
+        self._threads[1].join(_STOP_SECONDS)

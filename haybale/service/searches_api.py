@@ -218,12 +218,12 @@ def searches_api(workspace: Workspace) -> APIRouter:
 def feed_routes(workspace: Workspace) -> APIRouter:
     """Return the route of feeds, for readers that cannot log in: the token in the address stands for its user."""
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
-    folder = workspace.engine.folder
-    matter = None if folder is None else folder.resolve().name
 
     @router.get("/feed")
     @needs(OPEN)
     def feed(request: Request, token: Annotated[str, Query(max_length=100)] = "") -> Response:
+        folder = workspace.engine.folder
+        matter = None if folder is None else folder.resolve().name
         listed = workspace.searches.feed(token, lambda user: request.state.access.may_read(user, matter))
         root = whole_root(request)
         content = atom_of(

@@ -77,7 +77,7 @@ class TopicDesk:
         stage = self._review_of(topic).full_text
         with self._lock:
             now = self._clock()
-            self._held = {key: held for key, held in self._held.items() if now - held[1] < HELD_SECONDS}
+            self._forget(now)
             others = {doc_id for (number, doc_id), (name, _) in self._held.items() if number == topic and name != judge}
             documents = stage.next(n + len(others))
             chosen = sorted(documents, key=lambda document: document.doc_id in others)[:n]
@@ -126,6 +126,17 @@ class TopicDesk:
         """Return the judgements of full texts as a frame (:meth:`haybale.review.FullTextStage.judgements`)."""
         return self._review_of(topic).full_text.judgements()
 
+    @property
+    def n_open(self) -> int:
+        """The number of full texts that judges have open."""
+        with self._lock:
+            self._forget(self._clock())
+            return len(self._held)
+
+    def _forget(self, now: float) -> None:
+        """Forget who got a full text too long ago."""
+        self._held = {key: held for key, held in self._held.items() if now - held[1] < HELD_SECONDS}
+
     def _let_go(self, topic: int, doc_id: str) -> None:
         with self._lock:
             self._held.pop((topic, doc_id), None)
@@ -161,6 +172,11 @@ class TopicDesk:
     def listed(self) -> list[Topic]:
         """Return the topics that were not deleted, in the order in which they were added."""
         return listed_topics(self.store)
+
+    def open(self) -> list[Topic]:
+        """Return the topics that can be judged, in the order in which they were added."""
+        statuses = ((topic, topic_status(self.store, topic)) for topic in self.store.topics())
+        return [topic for topic, status in statuses if not (status.is_closed or status.is_deleted)]
 
     def deleted(self) -> list[TopicSummary]:
         """Return the deleted topics, in the order in which they were added."""

@@ -106,6 +106,8 @@ class Trainings:
                 running = next((training for training in self._all() if training.status == "running"), None)
                 if running is not None:
                     raise InputError(f"expected no running training, found number {running.id}; wait until it is done")
+                if self._process is not None:
+                    self._process.wait()  # it has written its result, and is ending
                 self._sweep()
                 number = self._free_number()
                 with whole_folder(self.folder / str(number)) as aside:

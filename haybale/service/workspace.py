@@ -23,8 +23,10 @@ from haybale.search import SearchResults, Snippet
 from haybale.search.explanation import Explanation
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.added_records import AddedRecords
+from haybale.service.document_counts import DocumentCounts
 from haybale.service.document_files import DocumentFiles
-from haybale.service.facets import Facet, condition, facets_of
+from haybale.service.document_list import DocumentList, default_order, list_documents
+from haybale.service.facets import Facet
 from haybale.service.logged_actions import LoggedActions
 from haybale.service.long_queries import LongQueries
 from haybale.service.matter_log import MatterLog
@@ -116,13 +118,13 @@ class Workspace(ServedRankers):
         self.searches = SavedSearches(self.matter, self.logged, self.ranker, self.condition)
         judgements.on_added = self.logged.judged
         self.files, self.added_records = DocumentFiles(engine, on_opened=self.logged.opened), AddedRecords(engine)
+        self.counts = DocumentCounts(engine)
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
         self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
         self._creating, self._clock = threading.Lock(), clock
         self.desk = TopicDesk(judgements, self._review, self._topic_rows, clock)
         self._offers: dict[int, Offers] = {}  # by topic
-        self._facets: tuple[Engine, list[Facet]] | None = None
         self._digests: tuple[Engine, TextDigests] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
@@ -157,8 +159,8 @@ class Workspace(ServedRankers):
         topic : int, optional
             Fuse the ranking with the order of this topic's review, which has learned from the topic's judgements.
         together : str, optional
-            Return documents with one value of this column after each other, as :meth:`haybale.Ranker.search` does;
-            ``k`` and ``offset`` are numbers of groups then.
+            Return documents that belong together as one, as :meth:`haybale.Ranker.search` does: ``"copies"``, or those
+            with one value of this column; ``k`` and ``offset`` are numbers of groups then.
         judge : str, default ""
             Who searches. What this judge must not see of the topic does not change the ranking.
 
@@ -197,6 +199,13 @@ class Workspace(ServedRankers):
         check_document(self.engine, doc_id)
         self.logged.opened(doc_id, "explanation", judge)
         return explain_hit(self._searched(ranker, topic, judge), paragraphs(text), doc_id, where)
+
+    def begin_log(self, is_on: bool | None = None) -> None:
+        """Turn the log on or off, if it is said; raise StoreError if there is one of another engine."""
+        if self.matter.exists:
+            _ = self.matter.store
+        if is_on is not None:
+            self.log.change(is_on=is_on, user="")
 
     def repeat(self, number: int) -> RepeatedSearch:
         """Repeat a search of the log on the documents of then (:func:`~haybale.service.repeated_search.repeat`)."""
@@ -240,17 +249,39 @@ class Workspace(ServedRankers):
         resolved = {name: row.grade or 0 for name in judged if (row := all_rows[name].resolution(doc_id)) is not None}
         return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged, resolved)
 
+    def documents(
+        self,
+        where: str | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> DocumentList:
+        """Return documents that fulfil a condition, without a query.
+
+        Parameters
+        ----------
+        where : str, optional
+            An SQL condition on the metadata. Default: all documents.
+        sort : str, optional
+            The column to sort by, such as ``"title"``. Default: the first column of dates, the newest document first;
+            without one, the title.
+        descending : bool, default False
+            Whether the largest value comes first.
+        offset, limit : int
+            The first document, and the largest number of documents.
+        """
+        check_parameters("documents", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
+        order = (sort, descending) if sort else default_order(self.engine)
+        return list_documents(self.engine, where, *order, offset, limit)
+
     def facets(self) -> list[Facet]:
-        """Return the columns of the metadata with their values and counts, or their ranges."""
-        snapshot, cached = self.engine.snapshot(), self._facets
-        if cached is None or cached[0] is not snapshot:
-            cached = snapshot, facets_of(snapshot.documents_table())
-            self._facets = cached
-        return cached[1]
+        """Return the columns of the metadata with their values and counts, or their ranges, among all documents."""
+        return self.counts.table(self.engine.snapshot()).facets
 
     def condition(self, chosen: Mapping[str, Sequence[Any]]) -> str | None:
         """Return the condition for ``where`` on documents with chosen values of :meth:`facets`; None without values."""
-        return condition(self.engine.snapshot().documents_table(), chosen)
+        return self.counts.condition(chosen)
 
     def titles(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Return the titles of documents by id, without those that the engine does not have."""
@@ -498,6 +529,18 @@ class Workspace(ServedRankers):
     def _is_under_review(self, doc_id: str) -> bool:
         """Return whether reviews know a document; they do not know one that was just added."""
         return bool(self._reviews.snapshot.collection.find_documents([doc_id])[0] >= 0)
+
+    def unfinished(self) -> str | None:
+        """Return what would be lost or delayed if the workspace were closed now, in words; None if nothing would."""
+        if any(training.status == "running" for training in self.trainings()):
+            return "a training is running"
+        if any(file.status == "running" for file in self.added_records.files()):
+            return "records are being added"
+        if self._reviews.is_at_work:
+            return "reviews are being prepared"
+        with self._lock:
+            n_open = self.desk.n_open + sum(offers.n_open for offers in self._offers.values())
+        return f"judges have {n_open:,} documents open" if n_open else None
 
     def close(self) -> None:
         """End a running training, the process that adds records, and the processes that search."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.decisions import decisions
+from support.matters import WORDS, build_matter
 
 from haybale import Engine, parse
 from haybale.review import JudgementStore
@@ -24,6 +25,15 @@ def library():
 @pytest.fixture(scope="session")
 def rankers(library):
     return {"both": parse("rrf(bm25-doc,parm-rrf)").fit(library), "bm25": parse("bm25").fit(library)}
+
+
+@pytest.fixture(scope="session")
+def matter_engines(tmp_path_factory):
+    """Return a folder of engines, one for each of WORDS; tests copy it."""
+    folder = tmp_path_factory.mktemp("engines")
+    for name, word in WORDS.items():
+        build_matter(folder / name, word)
+    return folder
 
 
 @pytest.fixture

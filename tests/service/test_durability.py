@@ -1,6 +1,7 @@
 """What the service has acknowledged is on disk, however it ends; ``benchmarks/kill_service.py`` does it more often."""
 
 import json
+import shutil
 import signal
 import socket
 import sqlite3
@@ -10,7 +11,8 @@ from collections import Counter
 
 import pytest
 from support.decisions import decisions
-from support.served import Served, is_running, judge_together
+from support.matters import WORDS
+from support.served import Served, Within, is_running, judge_together
 
 from haybale import Engine
 from haybale.errors import OutputExistsError
@@ -41,6 +43,29 @@ def test_killed_while_eight_judges_judge(engine_folder, tmp_path):
         rows = Counter((row.doc_id, row.judge, row.grade) for row in opened.judgements(opened.topics()[0]))
     assert set(acknowledged) <= rows.keys()
     assert set(rows.values()) == {1}
+
+
+@pytest.mark.thorough
+def test_matters_killed_while_judges_judge(matter_engines, tmp_path):
+    """Every acknowledged judgement is in the file of its matter, and in no other."""
+    folder = shutil.copytree(matter_engines, tmp_path / "matters")
+    acknowledged = {name: [] for name in WORDS}
+    for killing in range(2):
+        served, judges = Served(folder, "--ranker", "bm25"), []
+        for name in WORDS:
+            within = Within(served, f"/matters/{name}")
+            topic = within.ask("/api/topics", {"text": f"who pays {killing}"})["id"]
+            judges += judge_together(within, topic, 2, acknowledged[name])
+        while not all(acknowledged.values()):
+            time.sleep(0.01)
+        served.kill()
+        for each in judges:
+            each.join()
+    for name, word in WORDS.items():
+        with JudgementStore(folder / f"{name}-judgements.sqlite") as opened:
+            rows = {(row.doc_id, row.judge, row.grade) for topic in opened.topics() for row in opened.judgements(topic)}
+        assert set(acknowledged[name]) <= rows
+        assert {doc_id.partition("/")[0] for doc_id, *_ in rows} == {word}
 
 
 def test_slow_and_broken_clients_new_documents_and_a_graceful_end(engine_folder, tmp_path):

@@ -91,6 +91,17 @@ class Served:
             return json.load(answer)
 
 
+class Within:
+    """A matter of a service that serves several, at a path such as ``/matters/NAME``."""
+
+    def __init__(self, served: Served, path: str) -> None:
+        self.served, self.path = served, path
+
+    def ask(self, path: str, given: Any = None) -> Any:
+        """Return the JSON of an answer about the matter."""
+        return self.served.ask(self.path + path, given)
+
+
 def is_running(process: int) -> bool:
     """Return whether a process lives; one that nobody has waited for does not."""
     try:
@@ -99,7 +110,9 @@ def is_running(process: int) -> bool:
         return False
 
 
-def judge_until_killed(served: Served, topic: int, judge: str, acknowledged: list[tuple[str, str, int]]) -> None:
+def judge_until_killed(
+    served: Served | Within, topic: int, judge: str, acknowledged: list[tuple[str, str, int]]
+) -> None:
     """Judge documents one after the other until the service is gone, and note each judgement that was acknowledged."""
     number = 0
     try:
@@ -114,7 +127,9 @@ def judge_until_killed(served: Served, topic: int, judge: str, acknowledged: lis
         return
 
 
-def judge_together(served: Served, topic: int, n_judges: int, acknowledged: list[tuple[str, str, int]]) -> list[Any]:
+def judge_together(
+    served: Served | Within, topic: int, n_judges: int, acknowledged: list[tuple[str, str, int]]
+) -> list[Any]:
     """Let judges begin, each in a thread, and return the threads."""
     judges = [
         threading.Thread(target=judge_until_killed, args=(served, topic, f"judge{n}", acknowledged))

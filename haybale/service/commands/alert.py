@@ -65,7 +65,7 @@ def alert(
     from haybale.review import JudgementStore, judgement_file_of
     from haybale.service import Workspace
     from haybale.service.alert_mails import mail_alerts, server_of
-    from haybale.service.commands.serve import rankers_of
+    from haybale.service.named_rankers import fitted_rankers, named_model, named_ranker
     from haybale.service.roles import RANKS, READ
     from haybale.service.users_file import read_users
 
@@ -75,7 +75,9 @@ def alert(
         matter = engine.resolve().name
         names = [user.name for user in read_users(users) if RANKS[user.right_in(matter)] >= RANKS[READ]]
     with JudgementStore(judgements or judgement_file_of(opened)) as store:
-        workspace = Workspace(opened, rankers_of(opened, model or [], ranker or []), store, models)
+        texts = ranker if ranker or model else [DEFAULT_RANKER]
+        rankers = fitted_rankers(opened, map(named_model, model or []), map(named_ranker, texts or []))
+        workspace = Workspace(opened, rankers, store, models)
         try:
             report = mail_alerts(workspace, server, sender, link, domain or (), names)
         finally:

@@ -7,18 +7,18 @@ import secrets
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import haybale
-from haybale.cli import options
 from haybale.cli.application import ENGINES, command
-from haybale.cli.options import DEFAULT_RANKER, RANKING, RESULTS, option
+from haybale.cli.options import DEFAULT_RANKER, RANKING, RESULTS, argument, option
 from haybale.cli.terminal import note, show
 from haybale.errors import InputError, UnknownNameError
 from haybale.extras import import_optional
 
 if TYPE_CHECKING:
-    from haybale import Engine, Ranker
+    from fastapi import FastAPI
+
     from haybale.service.security import Access
 
 ACCESS = "Access"  # a panel of the help
@@ -27,12 +27,15 @@ _MAX_PROCESSES = 4  # by default; each takes memory
 
 @command(ENGINES)
 def serve(
-    engine: options.EngineFolder,
+    engines: Annotated[
+        list[Path],
+        argument("The folder of an engine, written by haybale index. Several, or a folder of engines, are matters."),
+    ],
     model: Annotated[
         list[str] | None,
         option(
-            "NAME=FOLDER: a trained ranker, written by haybale train. Repeatable; the first ranker of all is the "
-            "default one. Default: none.",
+            "NAME=FOLDER: a trained ranker, written by haybale train; with several engines MATTER/NAME=FOLDER. "
+            "Repeatable; the first ranker of all is the default one. Default: none.",
             RANKING,
         ),
     ] = None,
@@ -45,24 +48,34 @@ def serve(
     ] = None,
     judgements: Annotated[
         Path | None,
-        option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
+        option(
+            "The file that keeps the judgements of one engine. Default: ENGINE-judgements.sqlite beside each engine.",
+            RESULTS,
+        ),
     ] = None,
     models: Annotated[
         Path | None,
-        option("The folder of rankers that the page trains. Default: beside --judgements, named after it.", RESULTS),
+        option(
+            "The folder of rankers that the page trains on one engine. Default: beside --judgements, named after it.",
+            RESULTS,
+        ),
     ] = None,
     processes: Annotated[
         int | None,
         option(
-            "Processes that search, so that searches use several cores; 0 to search in the service itself. Default: "
-            "the number of cores, at most 4.",
+            "Processes that search each open engine, so that searches use several cores; 0 to search in the service "
+            "itself. Default: the number of cores, at most 4.",
             RANKING,
             min=0,
         ),
     ] = None,
     access_log: Annotated[
         Path | None,
-        option("A file that gets a line of JSON for each request; - for stderr. Default: none.", RESULTS),
+        option(
+            "A file that gets a line of JSON for each request; with several engines a folder, where each has a file; - "
+            "for stderr. Default: none.",
+            RESULTS,
+        ),
     ] = None,
     log: Annotated[
         bool | None,
@@ -73,6 +86,14 @@ def serve(
             "--log/--no-log",
         ),
     ] = None,
+    idle_minutes: Annotated[
+        float,
+        option(
+            "With several engines: after how many minutes without a request one is closed; 0 for never. Default: 30.",
+            RANKING,
+            min=0,
+        ),
+    ] = 30.0,
     users: Annotated[
         Path | None, option("A file of users, written by haybale add-user. Default: no users.", ACCESS)
     ] = None,
@@ -122,13 +143,15 @@ def serve(
 ) -> None:
     """Serve pages for search, review and training, and the same as a REST interface.
 
-    Judgements are on disk as soon as they are given. Ctrl-C ends the service when running requests have finished.
+    Several engines, or a folder that has engines or gets them, are matters: each has its own address, judgements,
+    rankers, log and rights of users. Judgements are on disk as soon as they are given. Ctrl-C ends the service when
+    running requests have finished.
     """
     import_optional("fastapi", "serve")
     import_optional("uvicorn", "serve")
     from haybale.parallel import cpus
-    from haybale.review import JudgementStore, judgement_file_of
-    from haybale.service import Workspace, create_app
+    from haybale.service.matters.matter_folders import is_single
+    from haybale.service.named_rankers import named_model, named_ranker
     from haybale.service.security import LOOPBACK
     from haybale.service.serving import run
 
@@ -140,28 +163,24 @@ def serve(
     if user_header is not None and not proxy:
         raise InputError("--user-header needs --proxy; give the address from which the header is believed")
     access = _access(users, token, [host, *(allow_host or [])], idle_hours, user_header, new_users)
-    opened = haybale.Engine.open(engine).prepare()
-    rankers = rankers_of(opened, model or [], ranker or [])
-    path = judgements or judgement_file_of(opened)
+    n_processes = min(_MAX_PROCESSES, cpus()) if processes is None else processes
+    named = _NamedRankers(list(map(named_model, model or [])), list(map(named_ranker, ranker or [])))
     with ExitStack() as block:
-        requests = sys.stderr if access_log is not None and str(access_log) == "-" else None
-        if access_log is not None and requests is None:
-            requests = block.enter_context(access_log.open("a", encoding="utf-8"))
-        n = min(_MAX_PROCESSES, cpus()) if processes is None else processes
-        workspace = Workspace(opened, rankers, block.enter_context(JudgementStore(path)), models, n)
-        block.callback(workspace.close)
-        if workspace.matter.exists:
-            _ = workspace.matter.store  # refuses one of another engine now, and not at the first search
-        if log is not None:
-            workspace.log.change(is_on=log, user="")
+        if is_single(engines):
+            served = _one(block, engines[0], named, n_processes, judgements, models, access_log, log, access, root_path)
+        elif judgements is not None or models is not None:
+            raise InputError("--judgements and --models need one engine, found several or a folder; omit them")
+        else:
+            served = _several(block, engines, named, n_processes, idle_minutes, access_log, log, access, root_path)
+        application, about = served
 
         def ready(address: str) -> None:
             show(address)
             if made is not None:
                 show(f"token: {made}")
-            note(f"{opened.collection.n_documents:,} documents; judgements are in {path}. Ctrl-C ends the service.")
+            note(f"{about} Ctrl-C ends the service.")
 
-        run(create_app(workspace, access, requests, root_path), host, port, ready, _proxies(proxy or []))
+        run(application, host, port, ready, _proxies(proxy or []))
 
 
 def _proxies(proxies: list[str]) -> list[str]:
@@ -198,29 +217,75 @@ def _access(
     return Access(admitted, [*LOOPBACK, *hosts], is_any, sessions, user_header, new_users)
 
 
-def rankers_of(engine: Engine, models: list[str], rankers: list[str]) -> dict[str, Ranker]:
-    """Return the rankers of the options by name, fitted."""
-    fitted: dict[str, Ranker] = {}
-    for named_folder in models:
-        name, equals, folder = named_folder.partition("=")
-        if not equals or not name:
-            raise InputError(f"--model must be NAME=FOLDER, found {named_folder!r}; give the ranker a name")
-        fitted[name] = haybale.load(folder, engine)
-    for ranker_text in rankers if rankers or models else [DEFAULT_RANKER]:
-        name, text = _named(ranker_text)
-        if name in fitted:
-            raise InputError(f"rankers need different names, found {name!r} twice; use NAME=RANKER")
-        unfitted = haybale.parse(text)
-        unfitted._check_answers(None)
-        fitted[name] = unfitted.fit(engine)
-    return fitted
+class _NamedRankers(NamedTuple):
+    """Names with folders of trained rankers, and names with texts of others."""
+
+    models: list[tuple[str, Path]]
+    texts: list[tuple[str, str]]
 
 
-def _named(ranker_text: str) -> tuple[str, str]:
-    """Return the name and the text of a ranker; parameters of a ranker have an equals sign, too.
+def _one(
+    block: ExitStack,
+    folder: Path,
+    named: _NamedRankers,
+    n_processes: int,
+    judgements: Path | None,
+    models: Path | None,
+    access_log: Path | None,
+    log: bool | None,
+    access: Access,
+    root_path: str,
+) -> tuple[FastAPI, str]:
+    """Return the application of one engine, and what to say about it; what it needs is closed with the block."""
+    from haybale.review import JudgementStore, judgement_file_of
+    from haybale.service import Workspace, create_app
+    from haybale.service.named_rankers import fitted_rankers
 
-    >>> _named("fused=rrf(bm25,knn)"), _named("bm25(k1=0.9)")
-    (('fused', 'rrf(bm25,knn)'), ('bm25(k1=0.9)', 'bm25(k1=0.9)'))
-    """
-    name, equals, text = ranker_text.partition("=")
-    return (name, text) if equals and "(" not in name else (ranker_text, ranker_text)
+    engine = haybale.Engine.open(folder).prepare()
+    texts = named.texts if named.texts or named.models else [(DEFAULT_RANKER, DEFAULT_RANKER)]
+    rankers = fitted_rankers(engine, named.models, texts)
+    path = judgements or judgement_file_of(engine)
+    requests = sys.stderr if access_log is not None and str(access_log) == "-" else None
+    if access_log is not None and requests is None:
+        requests = block.enter_context(access_log.open("a", encoding="utf-8"))
+    workspace = Workspace(engine, rankers, block.enter_context(JudgementStore(path)), models, n_processes)
+    block.callback(workspace.close)
+    workspace.begin_log(log)
+    about = f"{engine.collection.n_documents:,} documents; judgements are in {path}."
+    return create_app(workspace, access, requests, root_path), about
+
+
+def _several(
+    block: ExitStack,
+    engines: list[Path],
+    named: _NamedRankers,
+    n_processes: int,
+    idle_minutes: float,
+    access_log: Path | None,
+    log: bool | None,
+    access: Access,
+    root_path: str,
+) -> tuple[FastAPI, str]:
+    """Return the application of several matters, and what to say about it."""
+    from haybale.service.matters.kept_matters import Matters
+    from haybale.service.matters.matter_folders import MatterFolders
+    from haybale.service.matters.matters_application import create_matters_app
+    from haybale.service.matters.opened_matter import MatterOpener
+
+    models: dict[str, list[tuple[str, Path]]] = {}
+    for name, folder in named.models:
+        matter, slash, model = name.rpartition("/")
+        if not slash:
+            raise InputError(
+                f"--model must be MATTER/NAME=FOLDER with several engines, found {name!r}; name the matter"
+            )
+        models.setdefault(matter, []).append((model, folder))
+    for _, text in named.texts:
+        haybale.parse(text)._check_answers(None)
+    texts = named.texts or [(DEFAULT_RANKER, DEFAULT_RANKER)]
+    requests = None if access_log is None else "-" if str(access_log) == "-" else access_log
+    opener = MatterOpener(access, texts, models, n_processes, requests, log)
+    matters = Matters(MatterFolders(engines), opener, 60 * idle_minutes or None)
+    names = ", ".join(matter.name for matter in matters.all())
+    about = f"Matters: {names or 'none yet; put engines into the folder'}."
+    return create_matters_app(matters, access, block.enter_context(opener.log_of("")), root_path), about

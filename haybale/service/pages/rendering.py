@@ -22,6 +22,8 @@ from haybale.service.users import User
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
+_ENTRIES = [("/", "Search"), ("/searches", "Saved"), ("/topics", "Topics"), ("/train", "Train"), ("/help", "Help")]
+_ENTRIES_OF_SERVICE = [("/", "Matters"), ("/help", "Help")]
 _NOBODY = User("", NONE)
 
 
@@ -80,6 +82,27 @@ def body(snippet: Snippet, title: str) -> Snippet:
     return replace(snippet, text=snippet.text[at:], highlights=kept)
 
 
+def amount(n: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun; the plural is by default the noun with an s.
+
+    >>> amount(1, "document"), amount(1204, "document"), amount(2, "copy", "copies")
+    ('1 document', '1,204 documents', '2 copies')
+    """
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def ordinal(n: int) -> str:
+    """Return a number as one counts: 1st, 2nd, 3rd, 4th.
+
+    >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 1102, 1111)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '1,102nd', '1,111th']
+    """
+    ending = "th" if 10 < n % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n:,}{ending}"
+
+
+AT_PASSAGE = "at"  # the anchor of the passage that the page of a document is opened at
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FunctionLoader(lambda name: (FOLDER / "templates" / name).read_text(encoding="utf-8")),
     autoescape=True,
@@ -89,8 +112,10 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters |= {
+    "amount": amount,
     "body": body,
     "in_words": in_words,
+    "ordinal": ordinal,
     "shortened": shortened,
     "combined": lambda first, second: {**first, **second},
     "day": lambda time: str(time)[:10] if time else "",
@@ -124,6 +149,18 @@ def document_address(doc_id: str, *parameters: Mapping[str, Any] | Sequence[tupl
     return address(f"/documents/{quote(doc_id, safe='')}", *parameters)
 
 
+def passage_address(
+    doc_id: str, passage_id: str | None, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]
+) -> str:
+    """Return the address of a document's page at one of its passages.
+
+    >>> passage_address("a", "a:3", {"q": "dogs"}), passage_address("a", None)
+    ('/documents/a?q=dogs&passage=a%3A3#at', '/documents/a')
+    """
+    plain = document_address(doc_id, *parameters, {"passage": passage_id})
+    return f"{plain}#{AT_PASSAGE}" if passage_id else plain
+
+
 def view_address(
     doc_id: str, passage_id: str | None, page: int | None, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]
 ) -> str:
@@ -147,7 +184,12 @@ def download_headers(name: str, suffix: str) -> dict[str, str]:
 
 
 class Renderer:
-    """Renders the pages of a workspace, or pages that belong to none, such as that of the login."""
+    """Renders the pages of a workspace, or those of a service of several matters that belong to none.
+
+    Parameters
+    ----------
+    workspace : Workspace, optional
+    """
 
     def __init__(self, workspace: Workspace | None = None) -> None:
         self.workspace = workspace
@@ -158,12 +200,14 @@ class Renderer:
 
     def text(self, request: Request, template: str, **values: Any) -> str:
         """Return a template with values, and what all templates know."""
-        root = request.scope.get("root_path", "")
+        root, matter = request.scope.get("root_path", ""), request.scope.get("matter", "")
         service_path = getattr(request.state, "service_path", root)
         user: User = getattr(request.state, "user", None) or _NOBODY
-        is_open = self.workspace is not None and may(user, READ)
+        is_open = user is not _NOBODY if self.workspace is None else may(user, READ)
+        name = matter or ("" if self.workspace is None else self.workspace.engine.collection.name)
         common = {
-            "collection_name": self.workspace.engine.collection.name if self.workspace is not None and is_open else "",
+            "collection_name": name if is_open else "",
+            "entries": _ENTRIES if self.workspace is not None else _ENTRIES_OF_SERVICE,
             "has_session": getattr(request.state, "session", None) is not None,
             "here": None,
             "is_admin": may(user, ADMINISTER),
@@ -172,6 +216,7 @@ class Renderer:
             "judge": judge_of(request),
             "link": lambda path: root + path,
             "manages_users": user.is_administrator and getattr(request.state, "has_users_file", False),
+            "matter": matter,
             "pieces": pieces,
             "service_link": lambda path: service_path + path,
             "token_field": _token_field(request),

@@ -37,16 +37,9 @@ from haybale.service.workspace import Workspace
 _STATIC_MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-def pages(workspace: Workspace) -> APIRouter:
-    """Return the routes of the pages."""
+def static_routes() -> APIRouter:
+    """Return the route of the files that pages load."""
     router = APIRouter(include_in_schema=False, route_class=GuardedRoute)
-    renderer = Renderer(workspace)
-    for module in (
-        search_page, long_query_page, document_page, file_page, topic_pages, judges_page, review_page, protocol_page,
-        full_text_page, prisma_page, training_page, help_page, unread_page, duplicates_page, records_page,
-        audit_page, searches_page, log_page,
-    ):  # fmt: skip
-        module.add_routes(router, workspace, renderer)
     served = {path.name: path.read_bytes() for path in (FOLDER / "static").iterdir()}
     served |= {name: (files("haybale") / name).read_bytes() for name in ("palette.css", "theme.js")}
 
@@ -61,7 +54,20 @@ def pages(workspace: Workspace) -> APIRouter:
     return router
 
 
-def error_page(workspace: Workspace, request: Request, status: int, detail: str) -> Response:
+def pages(workspace: Workspace) -> APIRouter:
+    """Return the routes of the pages, and of the files that they load."""
+    router = static_routes()
+    renderer = Renderer(workspace)
+    for module in (
+        search_page, long_query_page, document_page, file_page, topic_pages, judges_page, review_page, protocol_page,
+        full_text_page, prisma_page, training_page, help_page, unread_page, duplicates_page, records_page,
+        audit_page, searches_page, log_page,
+    ):  # fmt: skip
+        module.add_routes(router, workspace, renderer)
+    return router
+
+
+def error_page(workspace: Workspace | None, request: Request, status: int, detail: str) -> Response:
     """Return the page that says in words what went wrong."""
     heading = "There is no such page" if status == 404 else HTTPStatus(status).phrase
     return Renderer(workspace).page(request, "error.html", status, heading=heading, detail=detail)
