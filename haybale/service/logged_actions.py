@@ -12,6 +12,7 @@ from haybale.rankers import Ranker
 from haybale.review import Topic
 from haybale.review.judgement_store import Judgement
 from haybale.service.acting_user import acting_user
+from haybale.service.document_list import DocumentList
 from haybale.service.matter_log import MatterLog
 from haybale.service.matter_store import MatterFile
 from haybale.service.ranker_on_documents import digest_of_ranker
@@ -87,6 +88,13 @@ class LoggedActions:
         if documents[0] != documents[-1]:  # they have changed meanwhile, and either may have been searched
             details["documents_before"] = documents[0]
         self._log.record("search", details, acting_user() or judge)
+
+    def listed(self, where: str | None, order: tuple[str, bool], offset: int, listed: DocumentList) -> None:
+        """Log a list of documents without a query."""
+        if self._log.is_on:
+            doc_ids = [document.doc_id for document in listed.documents[:MAX_LOGGED]]
+            about = {"where": where, "sort": order[0], "descending": order[1], "offset": offset}
+            self._log.record("list", {**about, "n_documents": listed.n_documents, "hits": doc_ids})
 
     def opened(self, doc_id: str, part: str, judge: str = "", **more: Any) -> None:
         """Log that a document, a page or its file was opened, with the digest of its text; once a minute."""

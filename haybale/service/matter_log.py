@@ -18,7 +18,7 @@ from haybale.service.log_chain import CUT, ORIGIN, LogCheck, LogHead, check_line
 from haybale.service.matter_store import MatterFile, MatterStore
 from haybale.service.request_errors import NotFoundError
 
-ACTIONS = ("search", "open", "judge", "export", "train", "mail", "log", CUT)
+ACTIONS = ("search", "list", "open", "judge", "export", "train", "mail", "log", CUT)
 MAX_DAYS = 36_500  # for which lines can be kept
 _CUT_SECONDS = 3600.0  # between two looks whether lines are too old
 _LINES_PER_READ = 1000

@@ -19,8 +19,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 from haybale.engine import Engine
@@ -545,6 +547,16 @@ def _checked_name(name: str) -> str:
 def _check_free(connection: sqlite3.Connection, owner: str, name: str) -> None:
     if connection.execute("SELECT 1 FROM searches WHERE owner = ? AND name = ?", [owner, name]).fetchone():
         raise InputError(f"the name of a search must be new, found {name!r}, which is there already; choose another")
+
+
+def has_feed(path: Path, token: str) -> bool:
+    """Return whether a file of saved searches has a feed with a token."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            select = "SELECT 1 FROM watches WHERE kind = 'feed' AND address = ?"
+            return connection.execute(select, [_digest_of_token(token)]).fetchone() is not None
+    except sqlite3.Error:  # there is no such file
+        return False
 
 
 def _digest_of_token(token: str) -> str:

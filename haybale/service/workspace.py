@@ -273,7 +273,9 @@ class Workspace(ServedRankers):
         """
         check_parameters("documents", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
         order = (sort, descending) if sort else default_order(self.engine)
-        return list_documents(self.engine, where, *order, offset, limit)
+        listed = list_documents(self.engine, where, *order, offset, limit)
+        self.logged.listed(where, order, offset, listed)
+        return listed
 
     def facets(self) -> list[Facet]:
         """Return the columns of the metadata with their values and counts, or their ranges, among all documents."""

@@ -70,6 +70,7 @@ def test_what_is_done_is_logged_with_who_did_it(client: TestClient, workspace: W
     client.get("/", params={"q": TEXT, "ranker": "bm25"}, headers=ADA)
     client.get(f"/api/documents/{hit['doc_id']}", params={"q": TEXT}, headers=ADA)
     client.get(f"/documents/{hit['doc_id']}", headers=ADA)  # the same again
+    client.get("/api/documents", params={"where": "court = 'BGH'", "sort": "year"}, headers=ADA)
     client.get("/api/explain", params={"q": TEXT, "doc_id": hit["doc_id"]}, headers=ADA)
     topic = client.post("/api/topics", json={"text": TEXT}, headers=ADA).json()["id"]
     client.post(f"/api/topics/{topic}/judgements", json={"doc_id": hit["doc_id"], "grade": 1}, headers=ADA)
@@ -83,6 +84,7 @@ def test_what_is_done_is_logged_with_who_did_it(client: TestClient, workspace: W
         ("Ada", "search"),
         ("Ada", "search"),
         ("Ada", "open"),
+        ("Ada", "list"),
         ("Ada", "open"),
         ("Ada", "judge"),
         ("Eve", "judge"),
@@ -90,13 +92,16 @@ def test_what_is_done_is_logged_with_who_did_it(client: TestClient, workspace: W
         ("Eve", "export"),
         ("Eve", "log"),
     ]
-    search, second, opened, _, judged, imported = (workspace.log.entry(number).details for number in range(2, 8))
+    search, second, opened, listed, _, judged, imported = (
+        workspace.log.entry(number).details for number in range(2, 9)
+    )
     assert (search["text"], search["where"], search["k"], search["n_hits"]) == (TEXT, "year > 2001", 2, 2)
     assert search["hits"][0] == hit["doc_id"]
     assert (search["ranker"], second["ranker"]) == ("both", "bm25")
     assert search["ranker_digest"] == digest_of_ranker(parse("rrf(bm25-doc,parm-rrf)").fit(workspace.engine))
     assert second["ranker_digest"] != search["ranker_digest"]
     assert (opened["doc_id"], opened["part"]) == (hit["doc_id"], "text")
+    assert (listed["where"], listed["n_documents"]) == ("court = 'BGH'", 12)
     assert judged["rows"][0]["grade"] == 1
     assert imported["n_rows"] == 2
 
