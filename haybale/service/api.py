@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from haybale.service.answers import (
     Answer,
@@ -40,7 +40,8 @@ from haybale.service.file_worker import MAX_TEXT
 from haybale.service.guarded_routes import GuardedRoute
 from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
-from haybale.service.security import judge_of, reader_of
+from haybale.service.security import judge_of
+from haybale.service.taken_along import HIT_MEDIA_TYPES, hits_response, with_links
 from haybale.service.topic_summary import TopicSummary
 from haybale.service.trainings import ModelTraining
 from haybale.service.workspace import MAX_RESULTS, Workspace
@@ -50,12 +51,8 @@ if TYPE_CHECKING:
 
 MAX_IN_ADDRESS = 4_000  # characters of a text in an address, which has at most 12 bytes for each of them
 MAX_NAME = 500  # characters of names and ids
-_EXPORT_MEDIA_TYPES = {
-    "csv": "text/csv",
-    "beir": "text/tab-separated-values",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-}
 
+_HIT_FILES = [media_type.partition(";")[0] for name, media_type in HIT_MEDIA_TYPES.items() if name != "json"]
 _ANY_FILE = "application/octet-stream"
 # Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
 _CSP_OF_FILE = "sandbox; default-src 'none'; frame-ancestors 'none'"
@@ -120,6 +117,12 @@ PageNumber = Annotated[
 JudgeName = Annotated[str, Query(max_length=MAX_NAME, description="Who asks, where there are no users.")]
 
 
+HitFormat = Annotated[
+    Literal["json", "csv", "docx"],
+    Field(description="csv: a table with a row for each hit, for spreadsheets. docx: a Word file."),
+]
+
+
 class Body(BaseModel):
     """The body of a request, with these values and no others."""
 
@@ -140,6 +143,7 @@ class Search(Body):
     ranker: str | None = Field(None, max_length=MAX_NAME)
     offset: int = Field(0, ge=0, le=MAX_RESULTS)
     together: str | None = Field(None, max_length=MAX_NAME)
+    format: HitFormat = "json"
 
 
 ChosenValue = str | int | float | bool | None
@@ -260,25 +264,31 @@ def search_api(workspace: Workspace) -> APIRouter:
     """Return the routes that search and that show documents."""
     router = api_router()
 
-    @router.get("/search", **answers(SearchAnswer))
+    @router.get("/search", **answers(SearchAnswer, 200, *_HIT_FILES))
     @needs(READ)
     def search(
+        request: Request,
         q: Text,
         k: Annotated[int, Query(ge=1, le=MAX_RESULTS)] = 10,
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
         together: Together = None,
+        format: HitFormat = "json",
     ) -> Response:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
-        results = workspace.search(q, k, where, ranker, offset, together=together)
+        results = with_links(workspace.search(q, k, where, ranker, offset, together=together), request, ranker)
+        if format != "json":
+            workspace.logged.exported("hits of a search", len(results), format=format)
+            return hits_response(results, format)
         return Response(results.to_json(), media_type="application/json")
 
-    @router.post("/search", **answers(SearchAnswer))
+    @router.post("/search", **answers(SearchAnswer, 200, *_HIT_FILES))
     @needs(READ)
-    def search_long(body: Search) -> Response:
+    def search_long(request: Request, body: Search) -> Response:
         """Search for a long text, such as a whole document."""
-        return search(body.q, body.k, body.where, body.ranker, body.offset, body.together)
+        values = body.q, body.k, body.where, body.ranker, body.offset, body.together, body.format
+        return search(request, *values)
 
     @router.get("/explain", **answers(ExplanationAnswer))
     @needs(READ)
@@ -507,29 +517,6 @@ def topics_api(workspace: Workspace) -> APIRouter:
         """Add old judgements, as grades by document, of documents that were not judged."""
         return {"n_added": workspace.import_judgements(topic, grades)}
 
-    @router.get("/topics/{topic:number}/export", **files("text/plain", *_EXPORT_MEDIA_TYPES.values()))
-    @needs(READ)
-    def export(
-        request: Request,
-        topic: int,
-        format: Literal["qrels", "csv", "beir", "ris", "xlsx"] = "qrels",
-        documents: Literal["judged", "all"] = "judged",
-        judge: JudgeName = "",
-        hidden: bool = False,
-    ) -> Response:
-        """Return the judgements of a topic, combined over judges, as a file; with ``all``, also unread documents.
-
-        Those of others about documents that wait for a second judge are left out, unless an admin asks for what is
-        ``hidden``.
-        """
-        reader = reader_of(request, judge, hidden)
-        name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        kind = _EXPORT_MEDIA_TYPES.get(format, "text/plain")
-        if format == "xlsx":
-            return Response(workspace.export_workbook(topic, documents, reader), headers=headers, media_type=kind)
-        return PlainTextResponse(workspace.export(topic, format, reader, documents), headers=headers, media_type=kind)
-
     return router
 
 
@@ -540,13 +527,17 @@ def training_api(workspace: Workspace) -> APIRouter:
     @router.get("/train", **answers(TrainingsAnswer))
     @needs(READ)
     def trainings() -> dict[str, Any]:
-        """Return the trainings, the last one first."""
-        return {"trainings": [training.to_dict() for training in workspace.trainings()]}
+        """Return the trainings, the last one first, and what can be trained now, with what is missing for the rest."""
+        readiness = workspace.training_readiness().to_dict() if workspace.wait_for_reviews() else None
+        return {"trainings": [training.to_dict() for training in workspace.trainings()], "readiness": readiness}
 
     @router.post("/train", **answers(ModelTraining, 202))
     @needs(ADMINISTER)
     def start_training(new_training: NewTraining) -> dict[str, Any]:
-        """Begin to train a ranker on the judgements of all topics, in a process of its own."""
+        """Begin to train a ranker on the judgements of all topics, in a process of its own.
+
+        409 if the judgements are too few: ``readiness`` of ``GET`` says what is missing.
+        """
         return workspace.start_training(new_training.recipe, new_training.random_state).to_dict()
 
     @router.get("/train/{number:number}", **answers(ModelTraining))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from haybale.engine import Engine
 from haybale.search import Snippet
-from haybale.search.results import plain_metadata
+from haybale.search.search_hit import plain_metadata
 from haybale.search.searching import metadata_of, title_of
 from haybale.search.snippets import snippet_of
 

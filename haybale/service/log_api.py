@@ -17,7 +17,7 @@ from haybale.service.answers import Answer, HitAnswer, answers, files
 from haybale.service.api import MAX_NAME, Body, api_router
 from haybale.service.log_chain import LogHead
 from haybale.service.matter_log import MAX_DAYS, LogEntry, MatterLog
-from haybale.service.repeated_search import RepeatedSearch
+from haybale.service.repeated_search import RepeatedSearch, repeat
 from haybale.service.roles import ADMINISTER, needs
 from haybale.service.workspace import Workspace
 from haybale.spreadsheets import as_cell
@@ -149,9 +149,14 @@ def log_api(workspace: Workspace) -> APIRouter:
     @needs(ADMINISTER)
     def repeat_search(number: int) -> dict[str, Any]:
         """Repeat a search of the log among the documents of then, and say what has changed."""
-        return _repeated(workspace.repeat(number))
+        return _repeated(repeated_of(workspace, number))
 
     return router
+
+
+def repeated_of(workspace: Workspace, number: int) -> RepeatedSearch:
+    """Repeat a search of the log on the documents of then (:func:`~haybale.service.repeated_search.repeat`)."""
+    return repeat(workspace.log.entry(number), workspace.matter, workspace.ranker, workspace.logged.digest_of)
 
 
 def exported_log(log: MatterLog, format: Literal["jsonl", "csv"]) -> Response:

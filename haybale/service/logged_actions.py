@@ -132,9 +132,11 @@ class LoggedActions:
         kept = {name: value for name, value in values.items() if value is not None}
         self._log.record("export", kept, acting_user() or judge)
 
-    def trained(self, what: str, **more: Any) -> None:
-        """Log that a training was started, or that its ranker became the default, or is it no more."""
-        self._log.record("train", {"what": what, **more})
+    def trained(self, what: str, ranker: str | None = None, **more: Any) -> None:
+        """Log that a training was started, or which ranker is the default since."""
+        if self._log.is_on:
+            named = {} if ranker is None else {"ranker": ranker, "ranker_digest": self.digest_of(ranker)}
+            self._log.record("train", {"what": what, **more, **named})
 
     def mailed(self, number: int, name: str, address: str, doc_ids: Sequence[str], user: str) -> None:
         """Log that new hits of a saved search were mailed to an address, or listed by the feed of a user."""

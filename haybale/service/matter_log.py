@@ -102,6 +102,12 @@ class MatterLog:
         """Whether what is done is logged."""
         return self.settings.is_on
 
+    def begin(self, is_on: bool | None = None) -> None:
+        """Turn the log on or off when a service begins, if it is said; StoreError if it is that of another engine."""
+        if self._file.exists:
+            _ = self._file.store
+        self.change(is_on=is_on, user="")
+
     def change(self, *, is_on: bool | None = None, keep_days: int | None = None, user: str | None = None) -> None:
         """Turn the log on or off, or say for how many days lines are kept; the log says who did it.
 

@@ -13,7 +13,7 @@ from haybale.engine import Engine
 from haybale.review.combined_judgements import are_contradictory
 from haybale.search.highlights import term_highlights
 from haybale.search.phrases import parse_phrases
-from haybale.search.results import plain_metadata
+from haybale.search.search_hit import plain_metadata
 from haybale.search.searching import metadata_of, title_of
 from haybale.search.snippets import Snippet, snippet_of
 

@@ -13,7 +13,18 @@ from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic, TopicAudit
+from haybale.review import (
+    JudgementStore,
+    Judges,
+    Progress,
+    Review,
+    ReviewDocument,
+    ScreeningPlan,
+    Topic,
+    TopicAudit,
+    TopicReport,
+    write_topic,
+)
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement
 from haybale.review.protocol import reason_details
@@ -34,7 +45,6 @@ from haybale.service.matter_store import MatterFile, searches_file_of
 from haybale.service.offers import Offers
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
-from haybale.service.repeated_search import RepeatedSearch, repeat
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
 from haybale.service.saved_searches import SavedSearches
@@ -43,6 +53,7 @@ from haybale.service.topic_desk import TopicDesk
 from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
+from haybale.service.training_readiness import StoreReadiness, TrainingReadiness
 from haybale.service.trainings import ModelTraining
 
 if TYPE_CHECKING:
@@ -79,11 +90,8 @@ class Workspace(ServedRankers):
 
     Attributes
     ----------
-    searches : SavedSearches
-        Saved searches, and what is new among their hits.
-    log : MatterLog
-        What everybody does, while it is on. Both are kept beside the store, in ``judgements-searches.sqlite`` for
-        ``judgements.sqlite``, which is made when it is first needed.
+    searches, log : SavedSearches and MatterLog
+        Saved searches, and what everybody does. They are kept beside the store, in ``judgements-searches.sqlite``.
 
     Examples
     --------
@@ -116,7 +124,7 @@ class Workspace(ServedRankers):
         self.log = MatterLog(self.matter)
         self.logged = LoggedActions(self.log, self.matter, self.ranker)
         self.searches = SavedSearches(self.matter, self.logged, self.ranker, self.condition)
-        judgements.on_added = self.logged.judged
+        judgements.on_added, self.on_trained = self.logged.judged, self.logged.trained
         self.files, self.added_records = DocumentFiles(engine, on_opened=self.logged.opened), AddedRecords(engine)
         self.counts = DocumentCounts(engine)
         self._rows: dict[int, TopicRows] = {}
@@ -125,6 +133,7 @@ class Workspace(ServedRankers):
         self._creating, self._clock = threading.Lock(), clock
         self.desk = TopicDesk(judgements, self._review, self._topic_rows, clock)
         self._offers: dict[int, Offers] = {}  # by topic
+        self._readiness = StoreReadiness(judgements)
         self._digests: tuple[Engine, TextDigests] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
@@ -177,13 +186,9 @@ class Workspace(ServedRankers):
             results = self.processes.search(self._chosen(ranker), parts, k, where, offset, together)
         if results is None:
             results = search(self._searched(ranker, topic, judge), parts, k, where, offset, together)
-        name, doc_ids, documents = (
-            self._chosen(ranker),
-            [hit.doc_id for hit in results],
-            (before, self.logged.documents()),
-        )
+        doc_ids, documents = [hit.doc_id for hit in results], (before, self.logged.documents())
         more = {"where": where, "k": k, "offset": offset, "topic": topic, "together": together}
-        self.logged.searched(text, doc_ids, name, documents, judge, **more)
+        self.logged.searched(text, doc_ids, self._chosen(ranker), documents, judge, **more)
         return results
 
     def explain(
@@ -199,17 +204,6 @@ class Workspace(ServedRankers):
         check_document(self.engine, doc_id)
         self.logged.opened(doc_id, "explanation", judge)
         return explain_hit(self._searched(ranker, topic, judge), paragraphs(text), doc_id, where)
-
-    def begin_log(self, is_on: bool | None = None) -> None:
-        """Turn the log on or off, if it is said; raise StoreError if there is one of another engine."""
-        if self.matter.exists:
-            _ = self.matter.store
-        if is_on is not None:
-            self.log.change(is_on=is_on, user="")
-
-    def repeat(self, number: int) -> RepeatedSearch:
-        """Repeat a search of the log on the documents of then (:func:`~haybale.service.repeated_search.repeat`)."""
-        return repeat(self.log.entry(number), self.matter, self.ranker, self.logged.digest_of)
 
     def _searched(self, ranker: str | None, topic: int | None, judge: str) -> Ranker | TopicSearch:
         chosen = self.ranker(ranker)
@@ -479,6 +473,17 @@ class Workspace(ServedRankers):
         self.logged.exported(f"topic {topic}", len(content), judge or "", format="xlsx", documents=documents)
         return content
 
+    def report(self, topic: int, documents: str = "judged", judge: str | None = None) -> TopicReport:
+        """Return what is taken along of a topic (:meth:`haybale.Review.report`), as a judge may see it."""
+        report = self._review(topic).report(documents, judge)
+        self.logged.exported(f"topic {topic}", None, judge or "", format="report", documents=documents)
+        return report
+
+    def write_topic(self, topic: int, path: Path, judge: str | None = None, **options: Any) -> None:
+        """Write a topic as one zip file or folder (:func:`haybale.review.write_topic`), as a judge may see it."""
+        write_topic(self._review(topic), path, seen_by=judge, **options)
+        self.logged.exported(f"topic {topic}", None, judge or "", format="folder")
+
     def grades(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document that a judge may see; who judged last is last."""
         return self._topic_rows(topic).grades(doc_id, judge)
@@ -550,26 +555,23 @@ class Workspace(ServedRankers):
         super().close()
         self.matter.close()
 
-    # Training, which is logged.
+    # Training.
+
+    def training_readiness(self) -> TrainingReadiness:
+        """Return what can be trained with the judgements that there are, and what is missing for the rest.
+
+        This waits until reviews are prepared.
+        """
+        return self._readiness.on(self._reviews.snapshot)
 
     def start_training(self, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
-        """Begin to train a ranker (:meth:`ServedRankers.start_training`)."""
-        training = super().start_training(recipe, random_state)
-        self.logged.trained("started", training=training.id, recipe=recipe, random_state=random_state)
-        return training
+        """Begin a training as :meth:`ServedRankers.start_training` does.
 
-    def accept(self, number: int) -> str:
-        """Make the ranker of a training the default ranker, and return its name."""
-        name = super().accept(number)
-        if self.log.is_on:
-            self.logged.trained("accepted", training=number, ranker=name, ranker_digest=self.logged.digest_of(name))
-        return name
-
-    def revert(self) -> str:
-        """Take the last acceptance back, and return the name of the ranker that is the default again."""
-        name = super().revert()
-        self.logged.trained("reverted", ranker=name)
-        return name
+        InputError is raised, too, if the judgements are too few for the recipe.
+        """
+        if self.can_train:
+            self.training_readiness().check(recipe)
+        return super().start_training(recipe, random_state)
 
     # The engine.
 
@@ -586,6 +588,10 @@ class Workspace(ServedRankers):
         It may take a minute for a large engine. Reviews work on the earlier documents meanwhile.
         """
         return self._reviews.prepare()
+
+    def wait_for_reviews(self) -> bool:
+        """Return whether reviews are ready, after waiting for them for as long as a page may."""
+        return self._reviews.wait_until_ready()
 
     @property
     def reviews_are_ready(self) -> bool:

@@ -113,7 +113,8 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     for format in ("qrels", "csv", "beir", "ris"):
         assert service.export(topic=topic, format=format)
     assert service.topic(topic=topic) == service.topics()["topics"][0]
-    assert service.trainings() == {"trainings": []}
+    assert service.trainings()["trainings"] == []
+    assert service.trainings()["readiness"]["default"] == "similar topics"
     assert service.health()["documents"] == len(decisions())
     assert "haybale_documents" in service.metrics_text()
 

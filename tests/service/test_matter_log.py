@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,6 @@ from haybale.service.matter_log import MatterLog, stored_lines
 from haybale.service.matter_store import MatterFile, MatterStore
 from haybale.service.ranker_on_documents import digest_of_ranker
 from haybale.service.security import Access
-from haybale.service.served_rankers import ServedRankers
 from haybale.service.trainings import ModelTraining
 from haybale.service.users import User, Users, digest_of
 
@@ -107,10 +107,11 @@ def test_what_is_done_is_logged_with_who_did_it(client: TestClient, workspace: W
 
 
 def test_trainings_are_logged(client: TestClient, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = ModelTraining(3, "running", "2026-01-01T00:00:00+00:00")
-    monkeypatch.setattr(ServedRankers, "start_training", lambda self, *rest: started)
-    monkeypatch.setattr(ServedRankers, "accept", lambda self, number: "bm25")
-    monkeypatch.setattr(ServedRankers, "revert", lambda self: "both")
+    started, model = ModelTraining(3, "running", "2026-01-01T00:00:00+00:00"), workspace.ranker("bm25")
+    methods = {"start": started, "model": model, "accept": None, "revert": None, "accepted": []}
+    done = {name: lambda *rest, result=result: result for name, result in methods.items()}
+    monkeypatch.setattr(workspace, "_trainings", SimpleNamespace(**done))
+    monkeypatch.setattr(workspace, "training_readiness", lambda: SimpleNamespace(check=lambda recipe: None))
     workspace.log.change(is_on=True, user="Eve")
     for path, body in (("", {"recipe": "svr"}), ("/3/accept", {}), ("/revert", {})):
         assert client.post(f"/api/train{path}", json=body, headers=EVE).status_code < 300

@@ -89,6 +89,7 @@ def test_search_filter_and_see_why(site: Site) -> None:
     page.locator(".hit").first.locator("summary", has_text="bm25, rank").click()
     expect(page.locator(".hit").first.get_by_text(re.compile("term (notic|terminat)")).first).to_be_visible()
     link = page.get_by_role("link", name="Link to this search").get_attribute("href")
+    page.get_by_text("Take along").click()
     with page.expect_download() as sent:
         page.get_by_role("link", name="Print or send").click()
     file = Path(sent.value.path()).read_text(encoding="utf-8")

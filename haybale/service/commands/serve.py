@@ -250,7 +250,7 @@ def _one(
         requests = block.enter_context(access_log.open("a", encoding="utf-8"))
     workspace = Workspace(engine, rankers, block.enter_context(JudgementStore(path)), models, n_processes)
     block.callback(workspace.close)
-    workspace.begin_log(log)
+    workspace.log.begin(log)
     about = f"{engine.collection.n_documents:,} documents; judgements are in {path}."
     return create_app(workspace, access, requests, root_path), about
 

@@ -73,7 +73,7 @@ class MatterOpener:
             store = block.enter_context(JudgementStore(judgement_file_of(engine)))
             workspace = Workspace(engine, rankers, store, processes=self.processes)
             block.callback(workspace.close)
-            workspace.begin_log(self.is_logged)
+            workspace.log.begin(self.is_logged)
             log = block.enter_context(self.log_of(name))
             refreshing = Refreshing(workspace)
             refreshing.start()

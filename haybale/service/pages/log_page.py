@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from haybale.errors import InputError
-from haybale.service.log_api import exported_log
+from haybale.service.log_api import exported_log, repeated_of
 from haybale.service.log_chain import read_heads
 from haybale.service.matter_log import ACTIONS, LogEntry
 from haybale.service.pages.rendering import Renderer, address, document_address
@@ -97,7 +97,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/log/{number}/repeat")
     @needs(ADMINISTER)
     def repeated(request: Request, number: int) -> HTMLResponse:
-        return one(request, number, repeated=workspace.repeat(number))
+        return one(request, number, repeated=repeated_of(workspace, number))
 
 
 def summary(entry: LogEntry) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote
 
 import jinja2
 from fastapi import Request
@@ -17,6 +17,8 @@ from starlette.responses import HTMLResponse
 from haybale.drawing import clean
 from haybale.search.snippets import Snippet
 from haybale.service.acting_user import JUDGE_COOKIE
+from haybale.service.own_addresses import address as address
+from haybale.service.own_addresses import document_address as document_address
 from haybale.service.roles import ADMINISTER, JUDGE, NONE, RANKS, READ
 from haybale.service.users import User
 from haybale.service.workspace import Workspace
@@ -50,19 +52,6 @@ def shortened(text: str | None, length: int) -> str:
     """
     text = (text or "").strip()
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def pieces(snippet: Snippet) -> list[tuple[str, bool]]:
-    """Return the whole text of a passage in pieces; true are marked.
-
-    >>> pieces(Snippet("a:0", "Dogs bark.", [(0, 4)]))
-    [('Dogs', True), (' bark.', False)]
-    """
-    parts, at = [], 0
-    for start, end in snippet.highlights:
-        parts += [(snippet.text[at:start], False), (snippet.text[start:end], True)]
-        at = end
-    return [piece for piece in [*parts, (snippet.text[at:], False)] if piece[0]]
 
 
 def body(snippet: Snippet, title: str) -> Snippet:
@@ -116,37 +105,12 @@ _ENVIRONMENT.filters |= {
     "body": body,
     "in_words": in_words,
     "ordinal": ordinal,
+    "sentence": lambda text: f"{text[:1].upper()}{text[1:]}.",
     "shortened": shortened,
     "combined": lambda first, second: {**first, **second},
     "day": lambda time: str(time)[:10] if time else "",
     "minute": lambda time: str(time)[:16].replace("T", " "),
 }
-
-
-def address(path: str, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]], **more: Any) -> str:
-    """Return a path with parameters; those that are None or empty are left out.
-
-    >>> address("/", {"q": "a&b", "where": None}, [("f.court", "BGH")], offset=10)
-    '/?q=a%26b&f.court=BGH&offset=10'
-    """
-    pairs: list[tuple[str, Any]] = []
-    for named in (*parameters, more):
-        pairs += named.items() if isinstance(named, Mapping) else named
-    kept = [(name, value) for name, value in pairs if value is not None and value != ""]
-    return f"{path}?{urlencode(kept)}" if kept else path
-
-
-def document_address(doc_id: str, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
-    """Return the address of a document's page.
-
-    Browsers take ``.`` and ``..`` as folders even where they are escaped, so these ids are parameters.
-
-    >>> document_address("a/b c"), document_address("..")
-    ('/documents/a%2Fb%20c', '/documents?id=..')
-    """
-    if doc_id in (".", ".."):
-        return address("/documents", {"id": doc_id}, *parameters)
-    return address(f"/documents/{quote(doc_id, safe='')}", *parameters)
 
 
 def passage_address(
@@ -217,7 +181,6 @@ class Renderer:
             "link": lambda path: root + path,
             "manages_users": user.is_administrator and getattr(request.state, "has_users_file", False),
             "matter": matter,
-            "pieces": pieces,
             "service_link": lambda path: service_path + path,
             "token_field": _token_field(request),
             "user": user_of(request),

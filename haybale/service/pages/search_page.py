@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
@@ -12,11 +11,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from markupsafe import Markup
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from haybale import __version__
 from haybale.collections.unread import counted
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
 from haybale.search import SearchResults
 from haybale.search.hit_groups import COPIES
 from haybale.service.document_counts import MatchCounts
@@ -30,10 +29,12 @@ from haybale.service.pages.rendering import FOLDER, Renderer, address, document_
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
 from haybale.service.request_texts import paragraphs
 from haybale.service.roles import READ, needs
+from haybale.service.taken_along import HIT_MEDIA_TYPES, file_stem, hits_response, with_links
 from haybale.service.workspace import MAX_RESULTS, Workspace
 
 MAX_DIGITS = 18  # of a number in an address
 _HITS_PER_PAGE, _MAX_HITS_PER_PAGE = 10, 100
+_HITS_TAKEN = 100  # in a Word file or a table, if nobody says how many
 _MAX_HITS_IN_FILE = 20  # a small number, because each hit is explained
 _TOGETHER = {"thread": "mails of a thread", "parent": "a mail and its attachments"}  # by column of the metadata
 _ALONE = "no"  # in an address: no documents together
@@ -233,9 +234,18 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     @router.get("/sent")
     @needs(READ)
-    def sent(request: Request) -> Response:
+    def sent(request: Request, format: str = "html", n: str = "") -> Response:
         state = SearchState.of(request, workspace)
         judge = judge_of(request)
+        if not state.query:
+            return RedirectResponse(request.scope.get("root_path", "") + "/", 303)
+        if format != "html":
+            if format not in HIT_MEDIA_TYPES:
+                raise UnknownNameError("format", format, ["html", *HIT_MEDIA_TYPES])
+            state = replace(state, k=min(_number(n, _HITS_TAKEN, 1), MAX_RESULTS), offset=0)
+            results = state.search(workspace, judge, MAX_RESULTS)
+            workspace.logged.exported("hits of a search", len(results), format=format)
+            return hits_response(with_links(results, request, state.ranker or None), format)
         results = state.search(workspace, judge, _MAX_HITS_IN_FILE)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
         page = renderer.text(
@@ -250,8 +260,8 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             version=__version__,
             style=Markup("".join(path.read_text(encoding="utf-8") for path in styles)),
         )
-        name = re.sub(r"[^a-z0-9]+", "-", state.query.lower())[:60].strip("-") or "search"
-        return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}.html"'})
+        headers = {"Content-Disposition": f'attachment; filename="{file_stem(state.query)}.html"'}
+        return HTMLResponse(page, headers=headers)
 
 
 def _values(workspace: Workspace, state: SearchState, shown: Shown, root: str, judge: str) -> dict[str, Any]:
@@ -314,6 +324,9 @@ def _values(workspace: Workspace, state: SearchState, shown: Shown, root: str, j
         "without_filters": link(_without_filters(state)),
         "here_link": link(state.parameters()),
         "sent_link": address(root + "/sent", state.parameters(*([] if state.learned else ["topic"]))),
+        "taken": [pair for pair in state.parameters("offset", *([] if state.learned else ["topic"])) if pair[1]],
+        "n_taken": _HITS_TAKEN,
+        "max_taken": MAX_RESULTS,
         "learned": state.learned_topic is not None,
         "page_link": lambda offset: link(state.parameters("offset"), offset=max(0, offset) or None),
     }
