@@ -108,7 +108,7 @@ def test_what_is_done_is_logged_with_who_did_it(client: TestClient, workspace: W
 
 def test_trainings_are_logged(client: TestClient, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     started, model = ModelTraining(3, "running", "2026-01-01T00:00:00+00:00"), workspace.ranker("bm25")
-    methods = {"start": started, "model": model, "accept": None, "revert": None, "accepted": []}
+    methods = {"start": started, "model": model, "accept": None, "revert": None, "accepted": [], "stop": None}
     done = {name: lambda *rest, result=result: result for name, result in methods.items()}
     monkeypatch.setattr(workspace, "_trainings", SimpleNamespace(**done))
     monkeypatch.setattr(workspace, "training_readiness", lambda: SimpleNamespace(check=lambda recipe: None))
