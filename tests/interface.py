@@ -90,11 +90,12 @@ def main() -> None:
                 print(f"{right or 'no users'}: what was tried is as described", file=sys.stderr)
         for name, word in WORDS.items():
             build_matter(folder / "matters" / name, word)
-        token = str(add_user(folder / "users.json", User("Ada", "administer")))
-        with Served(folder / "matters", "--users", str(folder / "users.json")) as served:
-            fuzz(programs, served.address, token)
-            fuzz(programs, f"{served.address}/matters/{name}", token, "coverage")
-            print("several matters: what was tried is as described", file=sys.stderr)
+        for number, path in enumerate(("", f"/matters/{name}")):  # the fuzzer removes users, too
+            users = folder / f"users-{number}.json"
+            token = str(add_user(users, User("Ada", "administer")))
+            with Served(folder / "matters", "--users", str(users)) as served:
+                fuzz(programs, served.address + path, token, "coverage")
+                print(f"several matters, {path or '/'}: what was tried is as described", file=sys.stderr)
 
 
 if __name__ == "__main__":

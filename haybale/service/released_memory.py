@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
 
 import pyarrow as pa
+
+_RELEASING = threading.Lock()  # while one thread collects, gc.collect() does nothing in another
 
 
 def trim_memory() -> None:
@@ -18,5 +21,6 @@ def trim_memory() -> None:
 
 def release_memory() -> None:
     """Free objects that only refer to each other, and give freed memory back to the system."""
-    gc.collect()
-    trim_memory()
+    with _RELEASING:
+        gc.collect()
+        trim_memory()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -28,6 +28,7 @@ from haybale.service.training_readiness import RECIPES
 
 _JSON_FILES = ("request", "progress", "result", "error")
 _FOLDER_NAME = re.compile(r"[1-9][0-9]{0,8}")  # the name of the folder of a training
+_NICENESS = 10  # of the process of a training, above that of the service
 _MAX_NUMBER = 10**9 - 1
 _INTERRUPTED_DETAIL = "the training was interrupted; start it again"
 
@@ -252,7 +253,7 @@ def _started(folder: Path) -> subprocess.Popen[bytes]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with open(folder / "training.log", "wb") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "haybale.service.model_training", str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -260,6 +261,9 @@ def _started(folder: Path) -> subprocess.Popen[bytes]:
                 pass_fds=[lock],
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
+        with suppress(OSError):  # searches and reviews come first where cores are few
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
+        return process
     finally:
         os.close(lock)  # the process has its own copy, and the lock with it
 

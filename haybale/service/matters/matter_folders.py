@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from haybale.errors import InputError
-
-_MAX_NAME_CHARACTERS = 200
+from haybale.service.users_file import MAX_MATTER
 
 
 class EngineFolder(NamedTuple):
@@ -65,9 +64,9 @@ class MatterFolders:
             except OSError:  # it was removed in this moment
                 continue
             name, real = path.name, os.path.realpath(path)
-            if not name.isprintable() or not name.strip() or len(name) > _MAX_NAME_CHARACTERS:
+            if not name.isprintable() or not name.strip() or len(name) > MAX_MATTER:
                 problems.append(
-                    f"{str(path)!r}: the name of a matter must have 1 to {_MAX_NAME_CHARACTERS} printable characters, "
+                    f"{str(path)!r}: the name of a matter must have 1 to {MAX_MATTER} printable characters, "
                     "found others; rename the folder"
                 )
             elif name in latest:

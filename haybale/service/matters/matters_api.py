@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from haybale.service.answers import Answer, HitAnswer, answers
-from haybale.service.api import MAX_NAME, Body, LongText, Text, Where, api_router
+from haybale.service.api import Body, LongText, Text, Where, api_router
 from haybale.service.matters.joint_search import search_matters
 from haybale.service.matters.kept_matters import Matters
 from haybale.service.matters.matter_addresses import matter_address
@@ -16,10 +16,11 @@ from haybale.service.matters.readable_matters import readable, summary_of
 from haybale.service.own_addresses import document_address
 from haybale.service.roles import NONE, needs
 from haybale.service.taken_along import origin_of
+from haybale.service.users_file import MAX_MATTER
 from haybale.service.workspace import MAX_RESULTS
 
-MAX_MATTERS = 1000  # of a search
-MatterName = Annotated[str, Field(max_length=MAX_NAME)]
+MAX_MATTERS, MAX_MATTERS_IN_ADDRESS = 1000, 50  # of a search
+MatterName = Annotated[str, Field(max_length=MAX_MATTER)]
 
 
 class MatterAnswer(Answer):
@@ -105,7 +106,8 @@ def matters_api(matters: Matters) -> APIRouter:
         where: Where = None,
         offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
         matter: Annotated[
-            list[MatterName] | None, Query(max_length=MAX_MATTERS, description="Default: all that the user may read.")
+            list[MatterName] | None,
+            Query(max_length=MAX_MATTERS_IN_ADDRESS, description="Default: all that the user may read. POST more."),
         ] = None,
     ) -> dict[str, Any]:
         """Return the best documents of several matters for a text, each with its matter.
