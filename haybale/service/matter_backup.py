@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from haybale.engine.storage import Storage
 from haybale.errors import InputError, StoreError
-from haybale.review.judgement_store import APPLICATION
+from haybale.review.judgement_store import JudgementStore
 from haybale.review.left_log import closed, is_whole_store, opening
 from haybale.service.backup_archive import NewArchive, new_archive
 from haybale.service.matter_files import ENGINE, JUDGEMENTS, MatterFiles, engine_files, files_in, owner_of
@@ -126,7 +126,7 @@ def _one_moment(files: MatterFiles, identity: str, with_engine: bool) -> Iterato
         databases: dict[str, Path] = {}
         folders: dict[str, Path] = {}
         if files.judgements.is_file():
-            with opening(files.judgements, APPLICATION):
+            with opening(files.judgements, JudgementStore.store_format):
                 pass
             block.callback(closed, files.judgements)
             databases[JUDGEMENTS] = files.judgements
@@ -185,7 +185,7 @@ def _checked(name: str, copy: sqlite3.Connection) -> int:
     """Check a copy of a database; give that of judgements an id of its own, and return the number of its rows."""
     is_of_judgements = name == JUDGEMENTS
     is_whole = (
-        is_whole_store(copy, APPLICATION)
+        is_whole_store(copy, JudgementStore.store_format)
         if is_of_judgements
         else copy.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     )

@@ -19,7 +19,7 @@ from typing import Any
 from haybale.engine.storage import Storage, segment_numbers
 from haybale.errors import InputError, StoreError
 from haybale.review import judgement_file_of
-from haybale.review.judgement_store import APPLICATION
+from haybale.review.judgement_store import JudgementStore
 
 ENGINE, JUDGEMENTS, MODELS = "engine", "judgements.sqlite", "judgements-models"  # the names in a backup
 _STEM = "judgements"
@@ -134,7 +134,7 @@ def _may_belong(path: Path, identity: str) -> bool:
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as connection:
             application = connection.execute("PRAGMA application_id").fetchone()[0]
-            return application != APPLICATION and owner_of(connection) in (None, identity)
+            return application != JudgementStore.store_format.application and owner_of(connection) in (None, identity)
     except sqlite3.Error as error:
         raise StoreError(f"{path}: expected a database, found that it cannot be read ({error}); move it away") from None
 

@@ -17,7 +17,6 @@ from haybale.errors import InputError, StoreError
 from haybale.folders import check_output, locked
 from haybale.review import JudgementStore
 from haybale.review.interrupted_restore import Move, finish_restore, is_interrupted, put_in_place
-from haybale.review.judgement_store import APPLICATION
 from haybale.review.left_log import glob_literal, is_whole_store, set_aside_name, unused
 from haybale.service.backup_archive import Archive, opened_archive
 from haybale.service.matter_files import ENGINE, JUDGEMENTS, MatterFiles, read_engine
@@ -167,7 +166,7 @@ def _check_databases(archive: Archive, staged: dict[str, Path]) -> int:
             JudgementStore(path).close()
         with closing(sqlite3.connect(path)) as connection:
             is_whole = (
-                is_whole_store(connection, APPLICATION)
+                is_whole_store(connection, JudgementStore.store_format)
                 if name == JUDGEMENTS
                 else connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             )

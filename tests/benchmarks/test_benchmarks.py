@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.commands import word_folder
 from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 from support.topics import topic_collection
@@ -130,6 +131,16 @@ def test_small_first_stages(ran: Any, script: Any, words: Path, tmp_path: Path) 
 def test_small_filters(ran: Any) -> None:
     pytest.importorskip("duckdb")
     assert "| `id = 'd777'` | 1 |" in ran("bench_filters", "filters.md", "--documents", "1000", "--rounds", "2")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_small_log(ran: Any, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    folder = tmp_path / "folder"
+    word_folder(folder)
+    page = ran("bench_log", "log.md", str(folder), "--searches", "20", "--lines", "100")
+    assert re.search(r"^\| 10 hits, 20 threads at once \| [\d.]+ \|", page, re.M)
+    assert "100 lines" in page
 
 
 @pytest.mark.skipif(shutil.which("pdftotext") is None, reason="needs pdftotext")

@@ -38,6 +38,9 @@ class MatterOpener:
         The number of processes that search an open matter.
     log : Path or "-", optional
         The folder of the logs of requests, where each matter has a file; "-" for stderr. Default: no log.
+    is_logged : bool, optional
+        Whether the log of what everybody does (:class:`~haybale.service.MatterLog`) is turned on, or off, when a matter
+        is opened. Default: it stays as it is.
     """
 
     def __init__(
@@ -47,9 +50,10 @@ class MatterOpener:
         models: Mapping[str, Sequence[tuple[str, Path]]] | None = None,
         processes: int = 0,
         log: Path | str | None = None,
+        is_logged: bool | None = None,
     ) -> None:
         self.access, self.rankers, self.models, self.processes = access, rankers, models or {}, processes
-        self.log, self.application = log, matter_app(access)
+        self.log, self.is_logged, self.application = log, is_logged, matter_app(access)
 
     def __call__(self, name: str, folder: Path, say: Callable[[str], None]) -> OpenedMatter:
         """Open a matter; ``say`` is called with what is being done.
@@ -71,6 +75,7 @@ class MatterOpener:
             store = block.enter_context(JudgementStore(judgement_file_of(engine)))
             workspace = Workspace(engine, rankers, store, processes=self.processes)
             block.callback(workspace.close)
+            workspace.log.begin(self.is_logged)
             log = block.enter_context(self.log_of(name))
             refreshing = Refreshing(workspace)
             refreshing.start()
