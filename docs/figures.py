@@ -131,7 +131,6 @@ def walk(browser: Any, address: str, workspace: Workspace, truth: dict[str, dict
     page.set_viewport_size(DESK)
     page.emulate_media(color_scheme="light")
     page.goto("/train")
-    page.locator("#recipe").select_option("svr")
     page.get_by_role("button", name="Train on").click()
     page.get_by_role("button", name="Accept").wait_for(timeout=300_000)
     picture(page, out / "team-train.png")

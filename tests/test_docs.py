@@ -141,6 +141,14 @@ def test_links_lead_to_files_and_to_headings() -> None:
     assert not broken
 
 
+def test_tests_that_pages_name_are_there() -> None:
+    root = DOCS.parent
+    names = {path.name for path in root.glob("tests/**/*.py")}
+    for page in (*root.glob("*.md"), *DOCS.glob("**/*.md"), *root.glob("benchmarks/**/*.md")):
+        for path in re.findall(r"`(tests/[\w/]+\.py|test_\w+\.py)`", page.read_text(encoding="utf-8")):
+            assert (root / path).exists() if "/" in path else path in names, f"{page.name}: {path}"
+
+
 def headings(page: Path) -> set[str]:
     """Return the anchors of a page's headings: lower case, hyphens for spaces, without punctuation."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
