@@ -395,10 +395,13 @@ def main() -> None:
         if "kills" in parts:
             build(given.collection, work / "small", min(SMALL_PASSAGES, given.passages))
             record["kills"] = kills(work / "small", given.kills)
+    measures, *measured = provenance(shown("bench_matters.py", sys.argv[1:])).splitlines()
     path = given.results / "matters.json"
-    write_json(path, read_json(path, {}) | record)
-    lines = page_of(read_json(path))
-    write_page(given.results / "matters.md", [*lines, "", provenance(shown("bench_matters.py", sys.argv[1:]))])
+    before = read_json(path, {"measured": {}})
+    record = before | record | {"measured": before["measured"] | dict.fromkeys(parts, measured)}
+    write_json(path, record)
+    of_parts = [f"{line[:2]}{part}: {line[2:]}" for part, lines in record["measured"].items() for line in lines]
+    write_page(given.results / "matters.md", [*page_of(record), "", measures, *of_parts])
 
 
 if __name__ == "__main__":
