@@ -19,7 +19,7 @@ from provenance import options, provenance, shown, table, write_page
 from haybale import Engine, Run, evaluate, open_collection, parse
 from haybale.evaluation import paired_tests
 from haybale.review import TopicFeatures, TopicLearner
-from haybale.service.model_training import RECIPES
+from haybale.service.training_readiness import RECIPES
 
 SEARCH = "rrf(bm25-doc,parm-vrrf)"
 TRAINED = ("similar topics", "svr")

@@ -31,6 +31,7 @@ FINDING_DUPLICATES = (
 WITHOUT = (
     *("-collections/files", "-collections/readers/files.py", "-engine/update.py"),
     *(f"-{path}" for path in FINDING_DUPLICATES),
+    *("-engine/copies.py", "-engine/document_order.py", "-search/matching.py", "-search/hit_groups.py"),
 )
 CORE = (
     *("collections", "embeddings", "retrieval", "ensemble", "engine", "search", "ranking", "rankers", "evaluation"),
@@ -140,6 +141,13 @@ MEASURES = {
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),
+    "bench_search_page.py": (
+        "service/document_counts.py",
+        "service/facets.py",
+        "search/matching.py",
+        "engine/copies.py",
+        "engine/document_order.py",
+    ),
     "bench_service.py": ("service", "search", "review/review.py", "review/judgement_store.py", "ranking/ranker.py"),
     "bench_segments.py": (
         "engine/indexing_segments.py",

@@ -116,6 +116,14 @@ class RecordFields:
         return bool(self.doi[document] or self.pmid[document]) or sum(map(bool, described)) > 1
 
 
+def may_have_records(collection: Collection) -> bool:
+    """Return whether the names of the columns are those of records of literature: an id, or two other fields."""
+    names = set() if collection.metadata is None else {_usual(name) for name in collection.metadata.column_names}
+    venues = {*_COLUMNS["venue"], *_COLUMNS["volume"]}
+    n_fields = sum(not names.isdisjoint(columns) for columns in (_COLUMNS["year"], _COLUMNS["authors"], venues))
+    return n_fields > 1 or not names.isdisjoint((*KEY_COLUMNS[0][1], *KEY_COLUMNS[1][1]))
+
+
 def words_of(text: str) -> str:
     """Return the words of a text in lower case, without accents, marks and markup.
 
@@ -144,13 +152,18 @@ def _columns(collection: Collection, wanted: Set[str]) -> dict[str, list[Any]]:
         return {}
     columns: dict[str, list[Any]] = {}
     for name in collection.metadata.column_names:
-        usual = re.sub(r"[\s_-]+", "_", name.strip().lower())
+        usual = _usual(name)
         if usual in wanted:
             values, before = collection.metadata[name].to_pylist(), columns.get(usual)
             if before is not None:  # files of other databases have written the name in another way
                 values = [value if other is None else other for value, other in zip(values, before, strict=True)]
             columns[usual] = values
     return columns
+
+
+def _usual(name: str) -> str:
+    """Return the name of a column in lower case with underscores."""
+    return re.sub(r"[\s_-]+", "_", name.strip().lower())
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from haybale.cached import cached_property
@@ -189,7 +190,7 @@ def _opened_or_made(documents: Documents, live: LiveDocuments, digest: str | Non
         if groups is not None:
             return Duplicates(groups, sources)
     with timed("find duplicates"):
-        groups = groups_of(whole, _sketches_of(documents))
+        groups = groups_of(whole, text_sketches(documents))
     if folder is not None and key is not None:
         content = {
             "key": key,
@@ -235,13 +236,17 @@ def groups_of(collection: Collection, sketches: TextSketches | None = None) -> l
     return sorted(groups)
 
 
-def _sketches_of(documents: Documents) -> TextSketches:
-    """Return the sketches of documents, in the order of ``documents.whole``."""
+def text_sketches(documents: Documents) -> TextSketches:
+    """Return the sketches of documents, in the order of ``documents.whole``; those of a segment are made once."""
     if isinstance(documents, View):
-        return _sketches_of(documents.parent).take(documents.numbers)
+        return text_sketches(documents.parent).take(documents.numbers)
+    assert isinstance(documents, Snapshot)
+    return documents.cached("text sketches", partial(_sketches_of, documents))
+
+
+def _sketches_of(documents: Snapshot) -> TextSketches:
     from haybale.collections.text_sketches import TextSketches
 
-    assert isinstance(documents, Snapshot)
     sketches = TextSketches.joined([_sketches_of_segment(segment) for segment in documents.segments])
     return sketches if documents.kept is None else sketches.take(documents.kept)
 

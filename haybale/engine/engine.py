@@ -27,6 +27,7 @@ from haybale.embeddings.store import fingerprint_of
 from haybale.engine.added_judgements import AddedJudgements, Judged, Qrels
 from haybale.engine.changed_metadata import Metadata
 from haybale.engine.changes import LiveDocuments
+from haybale.engine.document_order import sorted_documents
 from haybale.engine.duplicates import Duplicates, find_duplicates
 from haybale.engine.indexing_segments import UNITS
 from haybale.engine.learned_compounds import learn_by_tasks, learn_here
@@ -561,12 +562,13 @@ class Engine:
         """Return a table with a row for each document: ``id``, ``title``, ``passages`` (their number) and metadata."""
         return self.whole.documents_table()
 
-    def documents_where(self, where: str) -> Ints:
-        """Return the numbers (n,), ascending, of the documents that fulfil an SQL condition on :meth:`documents_table`.
+    def documents_where(self, where: str | None = None, sort: str | None = None, *, descending: bool = False) -> Ints:
+        """Return the numbers (n,) of the documents that fulfil an SQL condition on :meth:`documents_table`, or of all.
 
+        They ascend, or are sorted by a column (:func:`~haybale.engine.document_order.sorted_documents`).
         :class:`~haybale.engine.document_filter.DocumentFilter` describes conditions; errors name the columns.
         """
-        return self._documents.filter.numbers(where)
+        return sorted_documents(self._documents, where, sort, descending)
 
     def within(self, documents: Sequence[str] | NDArray[np.bool_] | None = None, *, where: str | None = None) -> Engine:
         """Return a view of the engine, in which rankers find only some of the documents that it has now.

@@ -190,8 +190,7 @@ class OriginalFiles:
                 "read again"
             )
         path = source if source.is_file() else source.joinpath(*recorded_name.split("/"))
-        key = doc_id.removeprefix(f"{file}:") if row.get("parent") and doc_id.startswith(f"{file}:") else ""
-        name = f"{file}/{_file_of_key(key)}" if key else str(file)
+        name, key = file_name_of(doc_id, row), _key_of(doc_id, row)
         return OriginalFile(name, path, recorded_name, str(file), (signature[0], signature[1], signature[2]), key)
 
     def is_drawable(self, doc_id: str, metadata: Mapping[str, Any]) -> bool:
@@ -224,6 +223,24 @@ class OriginalFiles:
                 return None
             cached = self._record = stamp, record
         return cached[1]
+
+
+def file_name_of(doc_id: str, metadata: Mapping[str, Any]) -> str:
+    """Return the name of the file of a document, with its path; that of an attachment ends with its own name.
+
+    It is empty if the document was not read from a file.
+
+    >>> file_name_of("a.eml:lease.pdf~1a2b3c4d", {"file": "a.eml", "parent": "a.eml"})
+    'a.eml/lease.pdf'
+    """
+    file, key = str(metadata.get("file") or ""), _key_of(doc_id, metadata)
+    return f"{file}/{_file_of_key(key)}" if key else file
+
+
+def _key_of(doc_id: str, metadata: Mapping[str, Any]) -> str:
+    """Return the key of a document that was attached to another one in its file; empty for others."""
+    beginning = f"{metadata.get('file')}:"
+    return doc_id.removeprefix(beginning) if metadata.get("parent") and doc_id.startswith(beginning) else ""
 
 
 def _file_of_key(key: str) -> str:

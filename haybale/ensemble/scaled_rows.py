@@ -76,6 +76,11 @@ def _scaled_features(rows: CandidateRows, features: Floats | None, eta: float) -
     if features is None or rows.place is None:
         raise InputError(f"eta={eta} needs pair features of the candidates; give features, or set eta=0")
     has_features = rows.place >= 0
+    if not has_features.any():
+        raise InputError(
+            "features= must describe a candidate that a ranker has found, found none for any query; check that the "
+            "queries and the documents are in one language"
+        )
     scaling = fit_features(features[rows.place[has_features]], eta)
     values = np.zeros((len(rows), features.shape[1]), dtype=np.float32)
     scaled: Any = scaling(features[rows.place[has_features]])

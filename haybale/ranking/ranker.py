@@ -268,10 +268,12 @@ class Ranker(RankerContract):
             Search only documents that fulfil this SQL condition on their metadata, as in :meth:`rank`; there may be
             none.
         together : str, optional
-            Return documents with one value of this column of the metadata after each other: ``"thread"`` for the mails
-            of a thread with what was attached to them, ``"parent"`` for a mail with its attachments. Groups are in the
-            order of their best documents, and each has at most its five best; ``groups`` of the results has the ranks
-            of all. Default: the order of the ranks.
+            Return documents that belong together after each other: those with one value of this column of the metadata,
+            such as ``"thread"`` for the mails of a thread with what was attached to them, or ``"parent"`` for a mail
+            with its attachments. ``"copies"`` makes one hit of the copies of a document: of one record by the rules of
+            :meth:`Engine.duplicates`, or of nearly the same text. Groups are in the order of their best documents, and
+            each has at most its five best, of copies the first; ``groups`` of the results has the ids and ranks of all.
+            Default: the order of the ranks.
 
         Raises
         ------

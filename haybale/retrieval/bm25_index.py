@@ -476,6 +476,21 @@ class BM25Index(PassageTable):
             passages = has_term if passages is None else np.intersect1d(passages, has_term, assume_unique=True)
         return np.arange(len(self)) if passages is None else passages
 
+    def passages_with_any(self, terms: Iterable[str]) -> Ints:
+        """Return the rising numbers of the passages that have at least one of some terms.
+
+        Examples
+        --------
+        >>> index = BM25Index(["a lead for dogs", "taxes are due", "the dog tax"], language="english")
+        >>> index.passages_with_any(["dog", "lead", "cat"])
+        array([0, 2])
+        """
+        indexed_terms = {self.vocabulary[term] for term in terms if term in self.vocabulary}
+        has_term = np.zeros(len(self), dtype=bool)
+        for first, last in self._postings.pairs(sorted(indexed_terms), 0, len(self)):
+            has_term[self._postings.texts[first:last]] = True
+        return np.flatnonzero(has_term)
+
     def term_counts(self, terms: Iterable[str], start: int, end: int) -> list[Counter[str]]:
         """Return how often each of the passages ``start`` to ``end`` − 1 has each of some terms.
 

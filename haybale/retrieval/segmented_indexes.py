@@ -151,9 +151,15 @@ class SegmentedBM25(PassageTable):
 
     def passages_with_all(self, terms: Iterable[str]) -> Ints:
         wanted = list(terms)
-        of_segments = [
-            self.segments.opened(number).passages_with_all(wanted) for number in range(len(self.segments.segments))
-        ]
+        return self._joined(lambda index: index.passages_with_all(wanted))
+
+    def passages_with_any(self, terms: Iterable[str]) -> Ints:
+        wanted = list(terms)
+        return self._joined(lambda index: index.passages_with_any(wanted))
+
+    def _joined(self, passages_of: Callable[[BM25Index], Ints]) -> Ints:
+        """Return the numbers of passages that a function returns for the index of each segment, as numbers of all."""
+        of_segments = [passages_of(self.segments.opened(number)) for number in range(len(self.segments.segments))]
         firsts = self.segments.passages[:-1]
         return np.concatenate([passages + first for passages, first in zip(of_segments, firsts, strict=True)])
 

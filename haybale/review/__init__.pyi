@@ -64,6 +64,7 @@ from .store_owner import Owner as Owner
 from .topic_audit import TopicAudit as TopicAudit
 from .topic_duplicates import TopicDuplicates as TopicDuplicates
 from .topic_features import TopicFeatures as TopicFeatures
+from .topic_folder import write_topic as write_topic
 from .topic_lifecycle import TopicStatus as TopicStatus
 from .topic_lifecycle import close_topic as close_topic
 from .topic_lifecycle import delete_topic as delete_topic
@@ -72,5 +73,6 @@ from .topic_lifecycle import restore_topic as restore_topic
 from .topic_lifecycle import topic_status as topic_status
 from .topic_queries import judged_topics as judged_topics
 from .topic_queries import train_ranker as train_ranker
+from .topic_report import TopicReport as TopicReport
 from .workbook_export import exported_workbook as exported_workbook
 from .workload import screening_measures as screening_measures

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from haybale.collections import Collection
+from haybale.collections.citations import Citation, cite
 from haybale.collections.readers.files import is_title_in
 from haybale.engine import Duplicates
 from haybale.errors import UnknownNameError
 from haybale.review.judgement_store import Judgement
+from haybale.review.marked_terms import marked_terms
 from haybale.review.topic_duplicates import carried_rows
 from haybale.review.topic_ranking import TopicRanking
 from haybale.review.topic_state import TopicState
 from haybale.search.searching import metadata_of, title_of
+from haybale.search.snippets import Snippet, snippet_of
 
 DOCUMENTS = ("judged", "all")  # which documents are exported
 
@@ -52,6 +56,13 @@ class ExportedRecord(NamedTuple):
         What resolves a conflict of the judges.
     duplicate_of : str
         The judged document whose judgements these are, if it is a duplicate of it; otherwise empty.
+    shown : Snippet or None
+        The passage that was shown, or else the first one, with marked terms of the topic's text and its place; None if
+        nobody has judged the document, or the engine does not have the text.
+    link : str
+        The address of the document in a service; otherwise empty.
+    draw : int
+        The number of its draw in the audit of the topic, from 1; 0 if it was not drawn.
     """
 
     doc_id: str
@@ -67,6 +78,25 @@ class ExportedRecord(NamedTuple):
     probability: float | None
     resolution: Judgement | None = None
     duplicate_of: str = ""
+    shown: Snippet | None = None
+    link: str = ""
+    draw: int = 0
+
+    @property
+    def is_relevant(self) -> bool:
+        """Whether it is relevant by its combined grade."""
+        return (self.grade or 0) > 0
+
+    @property
+    def citation(self) -> Citation:
+        """How it is cited; the link is that of the service, or else of the metadata."""
+        citation = cite(self.title or self.doc_id, self.metadata)
+        return citation._replace(link=self.link) if self.link else citation
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of the judges, and of a resolution."""
+        return [row.note for row in (*self.rows, *([self.resolution] if self.resolution else [])) if row.note]
 
     @property
     def judges(self) -> str:
@@ -94,6 +124,7 @@ def exported_records(
     state: TopicState | None = None,
     duplicates: Duplicates | None = None,
     hides_estimates: bool = False,
+    text: str = "",
 ) -> list[ExportedRecord]:
     """Return what is exported about the documents of a topic.
 
@@ -109,6 +140,9 @@ def exported_records(
         Groups of documents, to which a judgement of one of them is carried. Default: none.
     hides_estimates : bool, default False
         Whether to leave ranks and probabilities out, because they would tell judgements that are hidden.
+    text : str, default ""
+        The text of the topic, whose terms are marked in passages. Terms of other relevant documents are not marked:
+        they would tell judgements, too.
     """
     state = state or ranking.state
     if documents not in DOCUMENTS:
@@ -120,7 +154,8 @@ def exported_records(
     for row in rows:
         if not row.is_resolution:
             by_document.setdefault(row.doc_id, []).append(row)
-    whole = ranking.snapshot.whole
+    whole, audit = ranking.snapshot.whole, ranking.audit
+    draws = {} if audit is None else {doc_id: n for n, doc_id in enumerate(ranking.audit_log.drawn(audit.number), 1)}
     probabilities = ranking.learner.probabilities() if ranking.collection.n_documents else np.empty(0)
     records = []
     for doc_id, document_rows in by_document.items():
@@ -133,7 +168,9 @@ def exported_records(
             record = ExportedRecord(doc_id, "", "", shown, status, {}, *judged, None)
         else:
             record = _record(whole, number, judged, float(probabilities[number]))
-        records.append(record._replace(resolution=state.resolution(doc_id), duplicate_of=judged_of.get(doc_id, "")))
+            record = record._replace(shown=_shown(ranking, number, document_rows, text))
+        record = record._replace(resolution=state.resolution(doc_id), duplicate_of=judged_of.get(doc_id, ""))
+        records.append(record._replace(draw=draws.get(doc_id, 0)))
     if documents == "all":
         for rank, number in enumerate(_unjudged(ranking, set(by_document), hides_estimates), 1):
             unjudged = (), None, False, None if hides_estimates else rank
@@ -148,6 +185,19 @@ def _unjudged(ranking: TopicRanking, judged: set[str], hides_estimates: bool) ->
         return sorted(numbers, key=lambda number: ranking.places[number])
     scores = ranking.learner.scores()
     return sorted(numbers, key=lambda number: (-scores[number], ranking.places[number]))
+
+
+def _shown(ranking: TopicRanking, number: int, rows: Sequence[Judgement], text: str) -> Snippet | None:
+    """Return the passage that was shown last for a document, or its first one, with marked terms of a text."""
+    passages = ranking.collection.passages
+    start, end = passages.doc_offsets[number : number + 2].tolist()
+    if start == end:
+        return None
+    shown_id = next((row.passage_id for row in reversed(rows) if row.passage_id), None)
+    ids = passages.ids[start:end].to_pylist()
+    passage = start + (ids.index(shown_id) if shown_id in ids else 0)
+    snippet = snippet_of(ranking.collection, passage, [])
+    return replace(snippet, highlights=marked_terms(ranking.snapshot, text, snippet.text, ()))
 
 
 def _record(

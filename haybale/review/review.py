@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from haybale.collections import Collection
 from haybale.collections.ids import as_id
 from haybale.engine import Engine
-from haybale.errors import InputError, UnknownNameError
+from haybale.errors import InputError
 from haybale.frames import Frame
 from haybale.parameters import COUNT, COUNT_OR_NONE, RANDOM_STATE, SHARE, TEXT_OR_NONE, check_parameters, one_of
 from haybale.review.combined_judgements import DEFAULT_RULE, RULES
 from haybale.review.engine_of_judgements import bind
-from haybale.review.exported_records import ExportedRecord, exported_records
-from haybale.review.exports import FORMATS, exported, write_export
+from haybale.review.exported_records import exported_records
+from haybale.review.exports import exported, write_export
 from haybale.review.full_text import FullTextStage, decisions
 from haybale.review.grades import check_grade
 from haybale.review.judgement_store import Judgement, JudgementStore
@@ -28,7 +28,7 @@ from haybale.review.judges import Judges
 from haybale.review.known_judgements import grades_of, old_judgements
 from haybale.review.progress_counts import progress_of
 from haybale.review.proposals import MakesLearner, topic_learner
-from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, reason_details
+from haybale.review.protocol import ReviewProtocol, change_protocol, protocol_of, protocol_versions, reason_details
 from haybale.review.reattachment import ensure_attached, known_by_new_ids
 from haybale.review.review_results import Progress, ReviewDocument, judgement_table
 from haybale.review.screening_plan import SINGLE_SCREENING, plan_of
@@ -36,6 +36,7 @@ from haybale.review.shown_documents import marked_passage, where_shown
 from haybale.review.topic_audit import TopicAudit
 from haybale.review.topic_duplicates import DUPLICATES, TopicDuplicates
 from haybale.review.topic_ranking import Proposal, TopicRanking, with_digest
+from haybale.review.topic_report import TopicReport
 from haybale.review.topic_state import SAMPLE_OF, TopicState
 from haybale.search.searching import metadata_of, title_of
 
@@ -564,11 +565,12 @@ class Review:
 
         Parameters
         ----------
-        format : {"qrels", "csv", "beir", "ris"}, default "qrels"
+        format : {"qrels", "csv", "beir", "ris", "json", "bibtex", "nbib"}, default "qrels"
             ``"qrels"`` is TREC's format: topic, 0, document, grade. ``"csv"`` has a row for each document with all that
             is known about it (:mod:`haybale.review.exports`); :func:`~haybale.review.exported_workbook` has the same
             for Excel. ``"beir"`` is the tab-separated qrels of BEIR; a path becomes a folder with ``queries.jsonl``
-            and ``qrels/train.tsv``. ``"ris"`` has records for reference managers (:mod:`haybale.review.ris_export`).
+            and ``qrels/train.tsv``. ``"ris"``, ``"bibtex"`` and ``"nbib"`` have records for reference managers,
+            ``"json"`` the protocol, and each document with its citation, passage and judgements.
         path : str or Path, optional
             The file, or the folder for ``"beir"``. An existing file is replaced.
         documents : {"judged", "all"}, default "judged"
@@ -581,17 +583,17 @@ class Review:
         InputError
             If an id cannot be written in the format.
         """
-        if format not in FORMATS:
-            raise UnknownNameError("format", format, FORMATS)
-        records = self._exported_records(documents, seen_by)  # after this, a renamed topic has its new name
-        text = exported(format, self.topic, records)
+        text = exported(format, self.report(documents, seen_by))
         if path is not None:
             write_export(format, self.topic, text, Path(path))
         return text
 
-    def _exported_records(self, documents: str, seen_by: str | None) -> list[ExportedRecord]:
+    def report(self, documents: str = "judged", seen_by: str | None = None) -> TopicReport:
+        """Return what is taken along of the topic, for Word and other formats; as :meth:`export` chooses documents."""
         with self._lock:
             ranking = self._sync()
             state = decisions(ranking.state if seen_by is None else ranking.state.seen_by(seen_by))
             hides_estimates = seen_by is not None and bool(ranking.state.waiting)
-            return exported_records(ranking, documents, state, self._groups, hides_estimates)
+            records = exported_records(ranking, documents, state, self._groups, hides_estimates, self.text)
+            collection, changes = ranking.collection, protocol_versions(self.store, self.topic)
+            return TopicReport(self.topic, collection.name, collection.n_documents, records, self.protocol, changes)

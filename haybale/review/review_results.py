@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from haybale.notebook import html_table
 from haybale.review.judgement_store import Judgement
-from haybale.search.results import plain_metadata
+from haybale.search.search_hit import plain_metadata
 from haybale.search.snippets import Snippet
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ def exported_workbook(review: Review, documents: str = "judged", seen_by: str | 
     """
     book = import_optional("openpyxl", EXTRA).Workbook(write_only=True)
     sheet = book.create_sheet("records")
-    for cells in table_of(review._exported_records(documents, seen_by)):
+    for cells in table_of(review.report(documents, seen_by).records):
         sheet.append([_workbook_cell(as_cell(cell)) for cell in cells])
     book.save(out := io.BytesIO())
     return out.getvalue()

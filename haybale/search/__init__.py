@@ -3,7 +3,8 @@
 :meth:`haybale.Ranker.search` returns results: the best passages of each document, with what carried the score marked.
 """
 
-from haybale.search.results import SearchHit, SearchResults, SourceShare
+from haybale.search.results import SearchResults
+from haybale.search.search_hit import SearchHit, SourceShare
 from haybale.search.snippets import Snippet
 
 __all__ = ["SearchHit", "SearchResults", "Snippet", "SourceShare"]

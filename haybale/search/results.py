@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from haybale.search.hit_groups import HitGroup
+from haybale.search.search_hit import SearchHit
 from haybale.search.snippets import Snippet
+from haybale.search.taken_hits import Searched, TakenHits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,74 +19,7 @@ if TYPE_CHECKING:
 _NOTEBOOK_WIDTH = 300  # characters of a snippet in a notebook
 
 
-class SourceShare(NamedTuple):
-    """A ranker, as a text, with the share that it adds to the score of a document."""
-
-    source: str
-    share: float
-
-
-def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a document for JSON: dates become ISO strings, and infinity, which JSON lacks, a word.
-
-    >>> plain_metadata({"date": date(2015, 1, 31), "weight": float("-inf"), "weights": [0.5, float("nan")]})
-    {'date': '2015-01-31', 'weight': '-Infinity', 'weights': [0.5, None]}
-    """
-    return {name: _plain(value) for name, value in metadata.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-@dataclass(frozen=True)
-class SearchHit:
-    """A document that was found.
-
-    Parameters
-    ----------
-    rank : int
-        From 1.
-    doc_id : str
-    score : float
-    title : str
-        The title of the document; its id if it has none.
-    metadata : dict
-        The metadata that the document has, by column.
-    snippets : list of Snippet
-        Its best passages, at most two, the best first.
-    shares : list of SourceShare
-        What each nested ranker adds to the score, the largest first; otherwise the ranker itself.
-    """
-
-    rank: int
-    doc_id: str
-    score: float
-    title: str
-    metadata: dict[str, Any]
-    snippets: list[Snippet]
-    shares: list[SourceShare]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON; dates become ISO strings."""
-        return {
-            "rank": self.rank,
-            "doc_id": self.doc_id,
-            "score": self.score,
-            "title": self.title,
-            "metadata": plain_metadata(self.metadata),
-            "snippets": [snippet.to_dict() for snippet in self.snippets],
-            "shares": [share._asdict() for share in self.shares],
-        }
-
-
-class SearchResults(Sequence[SearchHit]):
+class SearchResults(TakenHits, Sequence[SearchHit]):
     """The documents that :meth:`haybale.Ranker.search` found, the best first.
 
     Parameters
@@ -98,13 +31,20 @@ class SearchResults(Sequence[SearchHit]):
     hits : sequence of SearchHit
     groups : sequence of HitGroup, optional
         If documents that belong together are shown together: the groups in the order of ``hits``. Default: none.
+    searched : Searched, optional
+        Where was searched. Default: not known.
     """
 
     def __init__(
-        self, query: str, ranker: str, hits: Sequence[SearchHit], groups: Sequence[HitGroup] | None = None
+        self,
+        query: str,
+        ranker: str,
+        hits: Sequence[SearchHit],
+        groups: Sequence[HitGroup] | None = None,
+        searched: Searched | None = None,
     ) -> None:
         self.query, self.ranker, self.hits = query, ranker, tuple(hits)
-        self.groups = None if groups is None else tuple(groups)
+        self.groups, self.searched = None if groups is None else tuple(groups), searched
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -116,7 +56,7 @@ class SearchResults(Sequence[SearchHit]):
     def __getitem__(self, index: int | slice) -> SearchHit | SearchResults:
         """Return a hit; or, for a slice, the results with only these hits."""
         if isinstance(index, slice):
-            return SearchResults(self.query, self.ranker, self.hits[index])
+            return SearchResults(self.query, self.ranker, self.hits[index], searched=self.searched)
         return self.hits[index]
 
     def __repr__(self) -> str:
@@ -124,11 +64,16 @@ class SearchResults(Sequence[SearchHit]):
         n = f"{len(self)} document{'' if len(self) == 1 else 's'}"
         return f"SearchResults of {self.ranker}: {n}" + (f" ({first_ids})" if first_ids else "")
 
+    def linked(self, link_of: Callable[[SearchHit], str]) -> SearchResults:
+        """Return the results with the address of each hit."""
+        hits = [replace(hit, link=link_of(hit)) for hit in self.hits]
+        return SearchResults(self.query, self.ranker, hits, self.groups, self.searched)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as :meth:`to_json` writes them."""
         values: dict[str, Any] = {"query": self.query, "hits": [hit.to_dict() for hit in self.hits]}
         if self.groups is not None:
-            values["groups"] = [{"value": group.value, "ranks": group.ranks} for group in self.groups]
+            values["groups"] = [group.to_dict() for group in self.groups]
         return values
 
     def to_json(self, indent: int | None = None) -> str:

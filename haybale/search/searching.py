@@ -14,11 +14,13 @@ from haybale.parameters import COUNT, FROM_0, check_parameters
 from haybale.retrieval.run import DEPTH
 from haybale.search.best_passages import best_snippets
 from haybale.search.explanation import Explanation
-from haybale.search.hit_groups import group_ranked
+from haybale.search.hit_groups import grouped
 from haybale.search.phrases import Phrases, find_phrases, parse_phrases
 from haybale.search.query_batch import QueryBatch
-from haybale.search.results import SearchHit, SearchResults, SourceShare
+from haybale.search.results import SearchResults
+from haybale.search.search_hit import SearchHit, SourceShare
 from haybale.search.snippets import Snippet
+from haybale.search.taken_hits import Searched
 from haybale.stopping_work import check_wanted
 
 if TYPE_CHECKING:
@@ -57,9 +59,13 @@ def search(
     """Return what :meth:`haybale.Ranker.search` describes, without the first ``offset`` documents, or groups."""
     check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
     query = "\n".join([text] if isinstance(text, str) else text)
+    ranker._check_fitted()
+    whole_engine = ranker.engine_.snapshot()
+    all_documents = whole_engine.collection
+    searched = Searched(all_documents.name, all_documents.n_documents, where)
     batch_and_phrases = _batch_and_phrases(ranker, text, where)
     if batch_and_phrases is None:
-        return SearchResults(query, str(ranker), [], None if together is None else [])
+        return SearchResults(query, str(ranker), [], None if together is None else [], searched)
     batch, phrases = batch_and_phrases
     depth = offset + k if together is None else max(offset + k, DEPTH)
     # Explanations need a run of this depth, so that a shallower one would be made twice.
@@ -69,8 +75,7 @@ def search(
     ranks, groups = list(range(offset + 1, len(ranked) + 1)), None
     if together is not None:
         # Documents that the condition leaves out may say what belongs together.
-        all_documents = ranker.engine_.snapshot().collection
-        groups = group_ranked(all_documents, [doc_id for doc_id, _ in ranked], together)[offset : offset + k]
+        groups = grouped(whole_engine, [doc_id for doc_id, _ in ranked], together)[offset : offset + k]
         ranks = [rank for group in groups for rank in group.shown]
     ranked = [ranked[rank - 1] for rank in ranks]
     collection = batch.engine.collection
@@ -86,7 +91,7 @@ def search(
         )
         for rank, (doc_id, score), number, best, reason in zip(ranks, ranked, numbers, snippets, reasons, strict=True)
     ]
-    return SearchResults(query, str(ranker), hits, groups)
+    return SearchResults(query, str(ranker), hits, groups, searched)
 
 
 def explain_hit(

@@ -54,6 +54,20 @@ class Snippet:
         page = "" if self.page is None else f"page {self.page}"
         return ", ".join(filter(None, (page, self.heading)))
 
+    def pieces(self, width: int | None = None) -> list[tuple[str, bool]]:
+        """Return the whole text in pieces; true marks a highlight. If it is longer than ``width``, an excerpt.
+
+        >>> Snippet("a:0", "Dogs bark.", [(0, 4)]).pieces()
+        [('Dogs', True), (' bark.', False)]
+        """
+        if width is not None and len(self.text) > width:
+            return self.excerpt(width)
+        parts, at = [], 0
+        for start, end in self.highlights:
+            parts += [(self.text[at:start], False), (self.text[start:end], True)]
+            at = end
+        return [piece for piece in [*parts, (self.text[at:], False)] if piece[0]]
+
     def excerpt(self, width: int = 300) -> list[tuple[str, bool]]:
         """Return about ``width`` characters in one line, around the most highlights, in pieces; true marks a highlight.
 

@@ -6,6 +6,7 @@ long ones cost nothing; tests compare real answers with them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, get_type_hints
 
 from fastapi.routing import APIRoute
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from haybale.collections.unread import UnreadPart
 from haybale.review import Advice, Progress
 from haybale.service.topic_summary import TopicSummary
+from haybale.service.training_readiness import TrainingReadiness
 from haybale.service.trainings import ModelTraining
 
 
@@ -58,6 +60,11 @@ class HitAnswer(Answer):
     doc_id: str
     score: float
     title: str
+    citation: str = Field(description="How it is cited, as far as its metadata says; else its title.")
+    court: str = Field(description="From the metadata, as date and docket; empty if it has none.")
+    date: str
+    docket: str
+    link: str = Field(description="The address of its page in the service.")
     metadata: dict[str, Any]
     snippets: list[SnippetAnswer]
     shares: list[SourceShareAnswer]
@@ -68,6 +75,7 @@ class HitGroupAnswer(Answer):
 
     value: str
     ranks: list[int]
+    doc_ids: list[str]
 
 
 class SearchAnswer(Answer):
@@ -129,6 +137,23 @@ class DocumentAnswer(Answer):
     contradictory: list[str] = Field(description="Topics for which judges contradict each other, unresolved.")
 
 
+class ListedDocumentAnswer(Answer):
+    """A document of a list, with its first passage if it has one."""
+
+    doc_id: str
+    title: str
+    metadata: dict[str, Any]
+    n_passages: int
+    snippets: list[SnippetAnswer]
+
+
+class DocumentsAnswer(Answer):
+    """Some documents, and the number of all that fulfil the condition."""
+
+    documents: list[ListedDocumentAnswer]
+    n_documents: int
+
+
 class FacetValueAnswer(Answer):
     """A value of a column, and how many documents have it."""
 
@@ -151,6 +176,8 @@ class FacetsAnswer(Answer):
     """The columns of the metadata."""
 
     facets: list[FacetAnswer]
+    n_matching: int = Field(description="The number of documents that match the text and the filters.")
+    n_documents: int = Field(description="The number of all documents.")
 
 
 class UnreadAnswer(Answer):
@@ -264,6 +291,7 @@ class TrainingsAnswer(Answer):
     """The trainings, the last one first."""
 
     trainings: list[ModelTraining]
+    readiness: TrainingReadiness | None = Field(description="None until reviews are ready, after a start.")
 
 
 class ChosenRankerAnswer(Answer):
@@ -295,15 +323,24 @@ class ReadyAnswer(Answer):
     status: Literal["ready"]
 
 
-def answers(model: Any, status: int = 200) -> dict[str, Any]:
-    """Return what the decorator of a route gets so that its answer is described by a model, and not converted by it."""
-    return {"status_code": status, "response_model": None, "responses": {status: {"model": model}}}
+def answers(model: Any, status: int = 200, *media_types: str) -> dict[str, Any]:
+    """Return what the decorator of a route gets so that its answer is described by a model, and not converted by it.
+
+    ``media_types`` are those of files that it may answer with instead.
+    """
+    described: dict[str, Any] = {"model": model}
+    if media_types:
+        described["content"] = _of_files(media_types)
+    return {"status_code": status, "response_model": None, "responses": {status: described}}
+
+
+def _of_files(media_types: Iterable[str]) -> dict[str, Any]:
+    return {media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in media_types}
 
 
 def files(*media_types: str) -> dict[str, Any]:
     """Return what the decorator of a route gets that answers with a file of one of some media types."""
-    content = {media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in media_types}
-    return {"response_class": Response, "responses": {200: {"content": content}}}
+    return {"response_class": Response, "responses": {200: {"content": _of_files(media_types)}}}
 
 
 def name_of(route: APIRoute) -> str:

@@ -12,13 +12,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from haybale.service.answers import (
     Answer,
     ChosenRankerAnswer,
     DocIdAnswer,
     DocumentAnswer,
+    DocumentsAnswer,
     ExplanationAnswer,
     FacetsAnswer,
     ImportedAnswer,
@@ -39,7 +40,8 @@ from haybale.service.file_worker import MAX_TEXT
 from haybale.service.guarded_routes import GuardedRoute
 from haybale.service.own_addresses import original_address, picture_address
 from haybale.service.roles import ADMINISTER, JUDGE, READ, needs
-from haybale.service.security import judge_of, reader_of
+from haybale.service.security import judge_of
+from haybale.service.taken_along import HIT_MEDIA_TYPES, hits_response, with_links
 from haybale.service.topic_summary import TopicSummary
 from haybale.service.trainings import ModelTraining
 from haybale.service.workspace import MAX_RESULTS, Workspace
@@ -49,12 +51,8 @@ if TYPE_CHECKING:
 
 MAX_IN_ADDRESS = 4_000  # characters of a text in an address, which has at most 12 bytes for each of them
 MAX_NAME = 500  # characters of names and ids
-_EXPORT_MEDIA_TYPES = {
-    "csv": "text/csv",
-    "beir": "text/tab-separated-values",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-}
 
+_HIT_FILES = [media_type.partition(";")[0] for name, media_type in HIT_MEDIA_TYPES.items() if name != "json"]
 _ANY_FILE = "application/octet-stream"
 # Nothing of a file runs here: what is not PDF is saved, and would have no origin if a browser showed it.
 _CSP_OF_FILE = "sandbox; default-src 'none'; frame-ancestors 'none'"
@@ -105,7 +103,10 @@ RankerName = Annotated[str | None, Query(max_length=MAX_NAME, description="The n
 DocId = Annotated[str, Query(max_length=MAX_NAME, description="The id of a document.")]
 Together = Annotated[
     str | None,
-    Query(max_length=MAX_NAME, description="Return documents with one value of this column after each other."),
+    Query(
+        max_length=MAX_NAME,
+        description="Return documents that belong together as one: copies, or those with one value of this column.",
+    ),
 ]
 PassageId = Annotated[str | None, Query(max_length=2 * MAX_NAME, description="The id of a passage. Default: none.")]
 PageNumber = Annotated[
@@ -114,6 +115,12 @@ PageNumber = Annotated[
 
 
 JudgeName = Annotated[str, Query(max_length=MAX_NAME, description="Who asks, where there are no users.")]
+
+
+HitFormat = Annotated[
+    Literal["json", "csv", "docx"],
+    Field(description="csv: a table with a row for each hit, for spreadsheets. docx: a Word file."),
+]
 
 
 class Body(BaseModel):
@@ -136,6 +143,22 @@ class Search(Body):
     ranker: str | None = Field(None, max_length=MAX_NAME)
     offset: int = Field(0, ge=0, le=MAX_RESULTS)
     together: str | None = Field(None, max_length=MAX_NAME)
+    format: HitFormat = "json"
+
+
+ChosenValue = str | int | float | bool | None
+
+
+class Counted(Body):
+    """A search whose documents are counted."""
+
+    q: str = Field("", max_length=MAX_TEXT, description="The text; an empty one matches all documents.")
+    where: str | None = Field(None, max_length=2000)
+    chosen: dict[str, list[ChosenValue]] = Field(
+        {},
+        max_length=100,
+        description="By column, the values of which a document must have one; of a range, its two ends, or null.",
+    )
 
 
 class Explained(Body):
@@ -241,25 +264,30 @@ def search_api(workspace: Workspace) -> APIRouter:
     """Return the routes that search and that show documents."""
     router = api_router()
 
-    @router.get("/search", **answers(SearchAnswer))
+    @router.get("/search", **answers(SearchAnswer, 200, *_HIT_FILES))
     @needs(READ)
     def search(
+        request: Request,
         q: Text,
         k: Annotated[int, Query(ge=1, le=MAX_RESULTS)] = 10,
         where: Where = None,
         ranker: RankerName = None,
         offset: Annotated[int, Query(ge=0, le=MAX_RESULTS)] = 0,
         together: Together = None,
+        format: HitFormat = "json",
     ) -> Response:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
-        results = workspace.search(q, k, where, ranker, offset, together=together)
+        results = with_links(workspace.search(q, k, where, ranker, offset, together=together), request, ranker)
+        if format != "json":
+            return hits_response(results, format)
         return Response(results.to_json(), media_type="application/json")
 
-    @router.post("/search", **answers(SearchAnswer))
+    @router.post("/search", **answers(SearchAnswer, 200, *_HIT_FILES))
     @needs(READ)
-    def search_long(body: Search) -> Response:
+    def search_long(request: Request, body: Search) -> Response:
         """Search for a long text, such as a whole document."""
-        return search(body.q, body.k, body.where, body.ranker, body.offset, body.together)
+        values = body.q, body.k, body.where, body.ranker, body.offset, body.together, body.format
+        return search(request, *values)
 
     @router.get("/explain", **answers(ExplanationAnswer))
     @needs(READ)
@@ -333,11 +361,35 @@ def search_api(workspace: Workspace) -> APIRouter:
         }
         return Response(file.data, media_type="application/pdf" if is_shown else _ANY_FILE, headers=headers)
 
+    @router.get("/documents", **answers(DocumentsAnswer))
+    @needs(READ)
+    def documents(
+        where: Where = None,
+        sort: Annotated[
+            str | None,
+            Query(max_length=MAX_NAME, description="A column, such as title. Default: the newest document is first."),
+        ] = None,
+        descending: bool = False,
+        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> dict[str, Any]:
+        """Return documents without a query, each with its first passage."""
+        return workspace.documents(where, sort, descending, offset, limit).to_dict()
+
     @router.get("/facets", **answers(FacetsAnswer))
     @needs(READ)
-    def facets() -> dict[str, Any]:
-        """Return the columns of the metadata with their values and counts, or their ranges."""
-        return {"facets": [facet.to_dict() for facet in workspace.facets()]}
+    def facets(q: Annotated[str, Query(max_length=MAX_IN_ADDRESS)] = "", where: Where = None) -> dict[str, Any]:
+        """Return the columns of the metadata: their values, counted among the documents that match, or their ranges.
+
+        A document matches if it has a word of the text and all its phrases, and fulfils the condition.
+        """
+        return workspace.counts.count(q, where).to_dict()
+
+    @router.post("/facets", **answers(FacetsAnswer))
+    @needs(READ)
+    def facets_of_chosen(body: Counted) -> dict[str, Any]:
+        """Count under chosen values, too: each column among the documents that those of the other columns leave."""
+        return workspace.counts.count(body.q, body.where, body.chosen).to_dict()
 
     @router.get("/unread", **answers(UnreadAnswer))
     @needs(READ)
@@ -464,29 +516,6 @@ def topics_api(workspace: Workspace) -> APIRouter:
         """Add old judgements, as grades by document, of documents that were not judged."""
         return {"n_added": workspace.import_judgements(topic, grades)}
 
-    @router.get("/topics/{topic:number}/export", **files("text/plain", *_EXPORT_MEDIA_TYPES.values()))
-    @needs(READ)
-    def export(
-        request: Request,
-        topic: int,
-        format: Literal["qrels", "csv", "beir", "ris", "xlsx"] = "qrels",
-        documents: Literal["judged", "all"] = "judged",
-        judge: JudgeName = "",
-        hidden: bool = False,
-    ) -> Response:
-        """Return the judgements of a topic, combined over judges, as a file; with ``all``, also unread documents.
-
-        Those of others about documents that wait for a second judge are left out, unless an admin asks for what is
-        ``hidden``.
-        """
-        reader = reader_of(request, judge, hidden)
-        name = f"topic-{topic}.{'tsv' if format == 'beir' else 'txt' if format == 'qrels' else format}"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        kind = _EXPORT_MEDIA_TYPES.get(format, "text/plain")
-        if format == "xlsx":
-            return Response(workspace.export_workbook(topic, documents, reader), headers=headers, media_type=kind)
-        return PlainTextResponse(workspace.export(topic, format, reader, documents), headers=headers, media_type=kind)
-
     return router
 
 
@@ -497,13 +526,17 @@ def training_api(workspace: Workspace) -> APIRouter:
     @router.get("/train", **answers(TrainingsAnswer))
     @needs(READ)
     def trainings() -> dict[str, Any]:
-        """Return the trainings, the last one first."""
-        return {"trainings": [training.to_dict() for training in workspace.trainings()]}
+        """Return the trainings, the last one first, and what can be trained now, with what is missing for the rest."""
+        readiness = workspace.training_readiness().to_dict() if workspace.wait_for_reviews() else None
+        return {"trainings": [training.to_dict() for training in workspace.trainings()], "readiness": readiness}
 
     @router.post("/train", **answers(ModelTraining, 202))
     @needs(ADMINISTER)
     def start_training(new_training: NewTraining) -> dict[str, Any]:
-        """Begin to train a ranker on the judgements of all topics, in a process of its own."""
+        """Begin to train a ranker on the judgements of all topics, in a process of its own.
+
+        409 if the judgements are too few: ``readiness`` of ``GET`` says what is missing.
+        """
         return workspace.start_training(new_training.recipe, new_training.random_state).to_dict()
 
     @router.get("/train/{number:number}", **answers(ModelTraining))

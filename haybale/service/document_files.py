@@ -80,6 +80,11 @@ class DocumentFiles:
         is_pdf = original.suffix == ".pdf" and b"%PDF-" in data[:1024]
         return FileAnswer(original.name.rpartition("/")[2], data, is_pdf)
 
+    @property
+    def has_files(self) -> bool:
+        """Whether the engine was built from files."""
+        return self._files.record() is not None
+
     def is_drawable(self, doc_id: str, metadata: dict[str, Any], snippet: Snippet | None = None) -> bool:
         """Return whether a document, or the page of a snippet of it, can be drawn, so far as the engine knows."""
         return (snippet is None or snippet.page is not None) and self._files.is_drawable(doc_id, metadata)
@@ -89,7 +94,7 @@ class DocumentFiles:
 
         None if the engine was not built from files.
         """
-        if self._files.record() is None:
+        if not self.has_files:
             return None
         try:
             self._files.find(doc_id).check()

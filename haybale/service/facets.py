@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from haybale.collections.collection import Ints
 from haybale.errors import InputError, UnknownNameError
 
 MAX_VALUES = 50  # values that a facet lists, the most frequent ones
@@ -48,36 +51,93 @@ class Facet:
         return about | {"least": self.least, "most": self.most}
 
 
-def facets_of(table: pa.Table) -> list[Facet]:
-    """Return the facets of a table of documents, in the order of its columns, without empty columns.
+class FacetTable:
+    """The facets of a table of documents, counted among all or some of its documents.
 
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Empty columns are left out.
+
+    Examples
+    --------
     >>> table = pa.table({"id": ["a", "b", "c"], "court": ["BGH", "BGH", None], "year": [2001, 2005, 2011]})
-    >>> [(facet.name, facet.values, facet.least, facet.most) for facet in facets_of(table)]
+    >>> [(facet.name, facet.values, facet.least, facet.most) for facet in FacetTable(table).facets]
     [('court', [('BGH', 2)], None, None), ('year', [], 2001, 2011)]
+    >>> FacetTable(table).counted("court", np.array([True, False, True])).values
+    [('BGH', 1)]
     """
-    named = [name for name in table.column_names if name not in _NOT_METADATA]
-    return [facet for name in named if (facet := _facet(name, table[name])) is not None]
+
+    def __init__(self, table: pa.Table) -> None:
+        self.documents = table
+        self._columns: dict[str, _Values] = {}
+        self.facets: list[Facet] = []  # in the order of the columns
+        for name in table.column_names:
+            if name in _NOT_METADATA:
+                continue
+            kind = table.schema.field(name).type
+            if _is_list(kind) or pa.types.is_boolean(kind) or _is_string(kind):
+                self._columns[name] = values = _Values(table[name].combine_chunks())
+                facet = values.facet(name, np.ones(len(table), dtype=bool))
+            else:
+                facet = _range(name, table[name])
+            if facet is not None:
+                self.facets.append(facet)
+
+    def counted(self, name: str, documents: NDArray[np.bool_]) -> Facet | None:
+        """Return the facet of a column of values with the numbers of some documents (n,); None if none has a value."""
+        return self._columns[name].facet(name, documents)
 
 
-def _facet(name: str, column: pa.ChunkedArray) -> Facet | None:
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        column = pc.list_flatten(column)
+class _Values:
+    """The values of a column: which documents have which, so that they are counted without reading them again."""
+
+    def __init__(self, column: pa.Array) -> None:
+        self.rows: Ints | None = None  # the document of each value, of lists
+        if _is_list(column.type):
+            self.rows = pc.list_parent_indices(column).to_numpy()
+            column = pc.list_flatten(column)
+        has_value = pc.is_valid(column).to_numpy(zero_copy_only=False)
+        if not has_value.all():
+            self.rows = np.flatnonzero(has_value) if self.rows is None else self.rows[has_value]
+            column = column.drop_null()
+        encoded = pc.dictionary_encode(column)
+        values = encoded.dictionary.to_pylist()
+        order = sorted(range(len(values)), key=lambda number: str(values[number]))
+        self.values: list[str | bool] = [values[number] for number in order]  # sorted
+        number_of = np.empty(len(values), dtype=np.int64)
+        number_of[order] = np.arange(len(values))
+        self.numbers = number_of[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def facet(self, name: str, documents: NDArray[np.bool_]) -> Facet | None:
+        """Return the facet of the column with the numbers of some documents; None if none of them has a value."""
+        counted = self.numbers[documents if self.rows is None else documents[self.rows]]
+        counts = np.bincount(counted, minlength=len(self.values))
+        n_values = int(np.count_nonzero(counts))
+        if not n_values:
+            return None
+        first = np.argsort(-counts, kind="stable")[: min(MAX_VALUES, n_values)].tolist()
+        return Facet(name, "value", [(self.values[number], int(counts[number])) for number in first], n_values)
+
+
+def _range(name: str, column: pa.ChunkedArray) -> Facet | None:
+    """Return the facet of a column of numbers or dates; None without a value."""
     column = column.drop_null()
     if pa.types.is_floating(column.type):
         column = column.filter(pc.is_finite(column))  # a range has two ends
     if not len(column):
         return None
-    if not (pa.types.is_boolean(column.type) or _is_string(column.type)):
-        ends = pc.min_max(column).as_py()
-        least, most = (end.isoformat() if isinstance(end, date) else end for end in (ends["min"], ends["max"]))
-        return Facet(name, "range", [], 0, least, most)
-    counted = [(count["values"], count["counts"]) for count in pc.value_counts(column).to_pylist()]
-    counted.sort(key=lambda pair: (-pair[1], str(pair[0])))
-    return Facet(name, "value", counted[:MAX_VALUES], len(counted))
+    ends = pc.min_max(column).as_py()
+    least, most = (end.isoformat() if isinstance(end, date) else end for end in (ends["min"], ends["max"]))
+    return Facet(name, "range", [], 0, least, most)
 
 
 def _is_string(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def condition(table: pa.Table, chosen: Mapping[str, Sequence[Any]]) -> str | None:
@@ -107,7 +167,7 @@ def condition(table: pa.Table, chosen: Mapping[str, Sequence[Any]]) -> str | Non
         if name not in table.column_names:
             raise UnknownNameError("column of the metadata", name, table.column_names)
         kind, column = table.schema.field(name).type, '"' + name.replace('"', '""') + '"'
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if _is_list(kind):
             wanted = [_quoted(value) for value in values]
             parts += [f"list_has_any({column}, [{', '.join(wanted)}])"] if wanted else []
         elif pa.types.is_boolean(kind):

@@ -31,6 +31,7 @@ from haybale.folders import replace_json
 from haybale.rankers import Ranker, from_spec, load, parse
 from haybale.retrieval import Run
 from haybale.review import JudgementStore, judged_topics
+from haybale.service.training_readiness import RECIPES, simpler_recipes, training_readiness
 from haybale.text_files import read_json
 from haybale.timing import record_timings
 
@@ -38,22 +39,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MEASURES = ("nDCG@10", "Recall@100")
-QUESTIONS = ("new topics", "held-back half")
-# What can be trained. Ranker texts of users are not accepted, because they can name files and models to load.
-RECIPES = {
-    "learned": "learned",
-    "similar topics": "rrf(bm25-doc,parm-vrrf,knn-queries)",
-    "svr": "rrf(bm25-doc,parm-vrrf,svr)",
-}
-ENOUGH = 10  # topics from which "learned" is the default recipe, because its weights are cross-validated over topics
 _STEPS = ("read judgements", "learn", "rank new topics", "rank held-back halves", "save")
 
 Judged = tuple[dict[str, str], "pd.DataFrame"]
-
-
-def default_recipe(n_topics: int) -> str:
-    """Return the name of the recipe for so many topics."""
-    return "learned" if n_topics >= ENOUGH else "svr"
 
 
 def train(
@@ -86,27 +74,30 @@ def train(
     result : dict
         ``recipe``, ``ranker``, ``before``, ``n_topics``, ``n_judgements``, and ``questions``: for each question that
         can be answered, ``n_topics`` and, by measure, ``before``, ``after``, ``difference``, ``p`` (the larger one of
-        the paired t-test and the randomisation test) and ``topics`` (both values of each).
+        the paired t-test and the randomisation test) and ``topics`` (both values of each). ``unanswered`` has the
+        others, with the reason.
+
+    Raises
+    ------
+    InputError
+        If the judgements are too few for the recipe (:mod:`~haybale.service.training_readiness`).
     """
     queries, qrels = judged
-    if not queries:
-        raise InputError(
-            "judgements= must have a topic with a text and a relevant document, found none; judge documents first"
-        )
+    readiness = training_readiness(engine, queries, qrels)
+    readiness.check(recipe)
     question_of = {name: words_key(text) for name, text in queries.items()}
     report("learn")
     after = parse(RECIPES[recipe])
     trained = parse(RECIPES[recipe]).fit(engine, queries, qrels)
-    questions = {}
     knows = bool(before.learned_from() & queries.keys())
-    report("rank new topics")
-    if len(set(question_of.values())) > 1:
+
+    def on_new_topics() -> dict[str, Any]:
         earlier = from_spec(before.to_dict()).fit(engine, queries, qrels) if knows else before
         runs = [earlier.out_of_fold(queries) if knows else before.rank(queries), trained.out_of_fold(queries)]
-        questions["new topics"] = _compared([(run, qrels) for run in runs])
-    report("rank held-back halves")
-    halves = _halves(qrels, question_of, random_state)
-    if halves is not None:
+        return _compared([(run, qrels) for run in runs])
+
+    def on_held_back_halves() -> dict[str, Any]:
+        halves = _halves(qrels, question_of, random_state)
         measured: list[list[tuple[pd.DataFrame, pd.DataFrame]]] = [[], []]
         for learned, held_back in (halves, halves[::-1]):
             names = set(learned["query_id"]) & set(held_back.loc[held_back["relevance"] > 0, "query_id"])
@@ -118,15 +109,48 @@ def train(
                 measured[number].append(
                     (_without(ranker.rank(texts), learned, question_of), held_back[held_back.query_id.isin(names)])
                 )
-        questions["held-back half"] = _compared(*zip(*measured, strict=True))
-    about = {"recipe": recipe, "ranker": str(trained), "before": str(before)}
+        return _compared(*zip(*measured, strict=True))
+
+    questions, unanswered = {}, {}
+    answers = {"new topics": on_new_topics, "held-back half": on_held_back_halves}
+    for step, (question, answer) in zip(_STEPS[2:4], answers.items(), strict=True):
+        report(step)
+        try:
+            readiness.check_question(question)
+            questions[question] = answer()
+        except InputError as error:  # such as a fold in which nothing can be learned
+            unanswered[question] = str(error)
+    about = {"recipe": recipe, "ranker": str(trained), "before": str(before), "unanswered": unanswered}
     return trained, about | {"n_topics": len(queries), "n_judgements": len(qrels), "questions": questions}
+
+
+def train_default(
+    engine: Engine,
+    judged: Judged,
+    before: Ranker,
+    random_state: int = 0,
+    report: Callable[[str], None] = lambda step: None,
+) -> tuple[Ranker, dict[str, Any]]:
+    """Train the recipe that fits the judgements; if nothing can be learned by it, train a simpler one.
+
+    ``result["instead_of"]`` has the recipes that could not be trained, with the reasons. The parameters are those of
+    :func:`train`.
+    """
+    readiness, instead_of = training_readiness(engine, *judged), dict[str, str]()
+    readiness.check(None)
+    for recipe in (readiness.default, *simpler_recipes(readiness.default)):
+        try:
+            trained, result = train(engine, judged, before, recipe, random_state, report)
+            return trained, result | {"instead_of": instead_of}
+        except InputError as error:  # such as relevant documents that no search finds by the topics' texts
+            instead_of[recipe] = str(error)
+    raise InputError(instead_of[readiness.default])
 
 
 def _halves(
     qrels: pd.DataFrame, question_of: Mapping[str, str], random_state: int
-) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-    """Return two halves of the judgements, each with half of a topic's relevant documents; None if no topic has two.
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return two halves of the judgements of topics with two relevant documents, each with half of these.
 
     Topics with the same question are divided as one: what one of them holds back is not learned from another.
     """
@@ -143,8 +167,6 @@ def _halves(
             held_back = documents[random.permutation(firsts)[1::2]]
             parts[rows[np.isin(documents[rows], held_back)]] = 1
         enough |= of_question & (len(set(documents[of_question & relevant])) > 1)
-    if not enough.any():
-        return None
     return qrels[enough & (parts == 0)], qrels[enough & (parts == 1)]
 
 
@@ -153,7 +175,7 @@ def _without(run: Run, learned: pd.DataFrame, question_of: Mapping[str, str]) ->
     frame = run.to_frame()
     learned_pairs = set(zip(learned["query_id"].map(question_of), learned["doc_id"], strict=True))
     pairs = zip(frame["query_id"].map(question_of), frame["doc_id"], strict=True)
-    return frame[[pair not in learned_pairs for pair in pairs]]
+    return frame[np.array([pair not in learned_pairs for pair in pairs], dtype=bool)]
 
 
 def _compared(*folds: Any) -> dict[str, Any]:
@@ -203,8 +225,11 @@ def run(folder: Path) -> None:
         before = load(folder / "before", engine)
         with JudgementStore(request["judgements"]) as store:
             judged = judged_topics(store, engine)
-        recipe = request["recipe"] or default_recipe(len(set(map(words_key, judged[0].values()))))
-        trained, result = train(engine, judged, before, recipe, request["random_state"], begin)
+        seed = request["random_state"]
+        if request["recipe"] is None:
+            trained, result = train_default(engine, judged, before, seed, begin)
+        else:
+            trained, result = train(engine, judged, before, request["recipe"], seed, begin)
         begin("save")
         trained.save(folder / "model")
         replace_json(folder / "result.json", result)

@@ -44,6 +44,18 @@ class OpenReviews:
         """Whether a review can begin without waiting."""
         return self._snapshot is not None
 
+    def wait_until_ready(self) -> bool:
+        """Return whether a review can begin, after at most :data:`MAX_WAIT_SECONDS` in which reviews are prepared."""
+        if not self.is_ready:
+            thread = threading.Thread(target=self._prepare, daemon=True)
+            thread.start()
+            thread.join(MAX_WAIT_SECONDS)
+        return self.is_ready
+
+    def _prepare(self) -> None:
+        with suppress(HaybaleError, OSError):  # whoever opens a review gets the error
+            self.prepare()
+
     @property
     def is_at_work(self) -> bool:
         """Whether documents are being prepared for reviews, or a review is being opened."""

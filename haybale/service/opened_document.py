@@ -13,7 +13,7 @@ from haybale.engine import Engine
 from haybale.review.combined_judgements import are_contradictory
 from haybale.search.highlights import term_highlights
 from haybale.search.phrases import parse_phrases
-from haybale.search.results import plain_metadata
+from haybale.search.search_hit import plain_metadata
 from haybale.search.searching import metadata_of, title_of
 from haybale.search.snippets import Snippet, snippet_of
 
@@ -103,6 +103,21 @@ def open_document(
     cites, cited_by = linked_documents(collection, number)
     about = doc_id, title_of(collection, number), metadata_of(collection, number)
     return OpenedDocument(*about, end - start, offset, passages, matching, cites, cited_by, judged, resolved)
+
+
+def passage_number(engine: Engine, doc_id: str, passage_id: str) -> int | None:
+    """Return the number of a passage within its document, from 0; that of the whole passage for a piece of one.
+
+    None if there is no such passage or document.
+    """
+    whole = engine.snapshot().whole
+    document = int(whole.find_documents([doc_id])[0])
+    if document < 0:
+        return None
+    first, end = whole.passages.doc_offsets[document : document + 2].tolist()
+    ids = whole.passages.ids.slice(first, end - first).to_pylist()
+    names = (passage_id, passage_id.rpartition("#")[0])
+    return next((ids.index(name) for name in names if name in ids), None)
 
 
 def linked_documents(collection: Collection, number: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

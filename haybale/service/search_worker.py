@@ -24,6 +24,7 @@ from haybale.parallel import limit_threads
 from haybale.rankers import Ranker, load
 from haybale.ranking.saved_rankers import MANIFEST
 from haybale.search import SearchResults
+from haybale.search.hit_groups import COPIES
 from haybale.search.searching import search
 from haybale.service.search_processes import STOP_SIGNAL, RefreshTask, SearchSetup, SearchTask
 from haybale.stopping_work import Work, stoppable
@@ -56,7 +57,7 @@ class SearchWorker:
         text = self.engine.collection.passages.texts[0].as_py()[:_WARM_UP_CHARACTERS]
         for _, ranker in self._rankers.values():
             with suppress(Exception):  # such as for a passage without words; a user's search reports its errors
-                search(ranker, text, 10)
+                search(ranker, text, 10, together=COPIES)
 
     def _ranker(self, folder: Path, expected: str = "") -> Ranker:
         """Return the ranker in a folder; raise HaybaleError if its manifest has another digest than expected."""

@@ -92,7 +92,8 @@ class ServedRankers:
         Parameters
         ----------
         recipe : {"learned", "similar topics", "svr"}, optional
-            What to train. Default: ``"learned"`` from 10 topics on, else ``"svr"``.
+            What to train. Default: ``"learned"`` from 10 topics on, ``"similar topics"`` with one, else ``"svr"``; if
+            nothing can be learned by it, a simpler one.
         random_state : int, default 0
 
         Raises

@@ -173,6 +173,11 @@ class TopicDesk:
         """Return the topics that were not deleted, in the order in which they were added."""
         return listed_topics(self.store)
 
+    def open(self) -> list[Topic]:
+        """Return the topics that can be judged, in the order in which they were added."""
+        statuses = ((topic, topic_status(self.store, topic)) for topic in self.store.topics())
+        return [topic for topic, status in statuses if not (status.is_closed or status.is_deleted)]
+
     def deleted(self) -> list[TopicSummary]:
         """Return the deleted topics, in the order in which they were added."""
         topics = [topic for topic in self.store.topics() if topic_status(self.store, topic).is_deleted]

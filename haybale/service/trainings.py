@@ -23,8 +23,8 @@ from haybale.engine import Engine
 from haybale.errors import HaybaleError, InputError, StoreError, UnknownNameError
 from haybale.folders import locked, replace_json, whole_folder, write_json
 from haybale.rankers import Ranker, load
-from haybale.service.model_training import RECIPES
 from haybale.service.request_errors import NotFoundError
+from haybale.service.training_readiness import RECIPES
 
 _JSON_FILES = ("request", "progress", "result", "error")
 _FOLDER_NAME = re.compile(r"[1-9][0-9]{0,8}")  # the name of the folder of a training
@@ -310,8 +310,12 @@ def is_result(result: dict[str, Any]) -> bool:
     """
     texts = all(isinstance(result.get(name), str) for name in ("recipe", "ranker", "before"))
     counts = all(type(result.get(name)) is int for name in ("n_topics", "n_judgements"))
-    questions = result.get("questions")
-    return texts and counts and isinstance(questions, dict) and all(map(_is_answer, questions.values()))
+    questions, reasons = result.get("questions"), (result.get(name, {}) for name in ("unanswered", "instead_of"))
+    has_reasons = all(
+        isinstance(value, dict) and all(isinstance(why, str) for why in value.values()) for value in reasons
+    )
+    answers = isinstance(questions, dict) and all(map(_is_answer, questions.values()))
+    return texts and counts and has_reasons and answers
 
 
 def _is_answer(answer: Any) -> bool:

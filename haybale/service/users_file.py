@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import threading
 import time
@@ -32,6 +33,7 @@ MAX_MATTER = 255  # characters of the name of a folder
 LOOK_SECONDS = 1.0  # between two looks whether the file has changed
 _RIGHTS_BY_ROLE = {"judge": JUDGE, "admin": ADMINISTER}  # the roles of earlier versions
 _EXPECTED = f'{{"right": "none", "read", "judge" or "administer", "matters": {{}}, "token": "{SHA256}…"}}'
+_DIGEST = re.compile(f"{SHA256}[0-9a-f]{{64}}")
 _LOGGER = logging.getLogger("haybale.service")
 
 
@@ -226,7 +228,7 @@ def _user_of(path: Path, name: str, entry: Any) -> User:
     right = values.get("right", _RIGHTS_BY_ROLE.get(str(values.get("role"))))
     matters, digest, is_monitor = values.get("matters", {}), values.get("token") or "", values.get("monitor", False)
     has_matters = isinstance(matters, dict) and all(value in RIGHTS for value in matters.values())
-    has_digest = isinstance(digest, str) and (not digest or digest.startswith(SHA256))
+    has_digest = isinstance(digest, str) and (not digest or _DIGEST.fullmatch(digest) is not None)
     if right not in RIGHTS or not has_matters or not has_digest or not isinstance(is_monitor, bool) or not name.strip():
         raise FileFormatError(
             path, None, f"user {name!r:.100}: expected {_EXPECTED}; write it with haybale add-user or change-user"

@@ -13,7 +13,18 @@ from haybale.engine import Engine
 from haybale.engine.reattaching import TextDigests
 from haybale.errors import InputError
 from haybale.parameters import COUNT, FROM_0, check_parameters
-from haybale.review import JudgementStore, Judges, Progress, Review, ReviewDocument, ScreeningPlan, Topic, TopicAudit
+from haybale.review import (
+    JudgementStore,
+    Judges,
+    Progress,
+    Review,
+    ReviewDocument,
+    ScreeningPlan,
+    Topic,
+    TopicAudit,
+    TopicReport,
+    write_topic,
+)
 from haybale.review.exports import query_id as exported_id
 from haybale.review.judgement_store import Judgement
 from haybale.review.protocol import reason_details
@@ -23,8 +34,10 @@ from haybale.search import SearchResults, Snippet
 from haybale.search.explanation import Explanation
 from haybale.search.searching import explain_hit, search, title_of
 from haybale.service.added_records import AddedRecords
+from haybale.service.document_counts import DocumentCounts
 from haybale.service.document_files import DocumentFiles
-from haybale.service.facets import Facet, condition, facets_of
+from haybale.service.document_list import DocumentList, default_order, list_documents
+from haybale.service.facets import Facet
 from haybale.service.long_queries import LongQueries
 from haybale.service.offers import Offers
 from haybale.service.open_reviews import OpenReviews
@@ -36,6 +49,8 @@ from haybale.service.topic_desk import TopicDesk
 from haybale.service.topic_groups import TopicGroups
 from haybale.service.topic_search import TopicSearch
 from haybale.service.topic_summary import TopicRows, TopicSummary
+from haybale.service.training_readiness import StoreReadiness, TrainingReadiness
+from haybale.service.trainings import ModelTraining
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,13 +112,14 @@ class Workspace(ServedRankers):
         super().__init__(engine, rankers, judgements, models, processes)
         self.store = judgements
         self.files, self.added_records = DocumentFiles(engine), AddedRecords(engine)
+        self.counts = DocumentCounts(engine)
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
         self.duplicates = TopicGroups(self._reviews, judgements, self._topic_of)
         self._creating, self._clock = threading.Lock(), clock
         self.desk = TopicDesk(judgements, self._review, self._topic_rows, clock)
         self._offers: dict[int, Offers] = {}  # by topic
-        self._facets: tuple[Engine, list[Facet]] | None = None
+        self._readiness = StoreReadiness(judgements)
         self._digests: tuple[Engine, TextDigests] | None = None
         beside = None if judgements.path is None else judgements.path.with_name(f"{judgements.path.name}.queries")
         self.long_queries = LongQueries(beside)
@@ -138,8 +154,8 @@ class Workspace(ServedRankers):
         topic : int, optional
             Fuse the ranking with the order of this topic's review, which has learned from the topic's judgements.
         together : str, optional
-            Return documents with one value of this column after each other, as :meth:`haybale.Ranker.search` does;
-            ``k`` and ``offset`` are numbers of groups then.
+            Return documents that belong together as one, as :meth:`haybale.Ranker.search` does: ``"copies"``, or those
+            with one value of this column; ``k`` and ``offset`` are numbers of groups then.
         judge : str, default ""
             Who searches. What this judge must not see of the topic does not change the ranking.
 
@@ -207,17 +223,39 @@ class Workspace(ServedRankers):
         resolved = {name: row.grade or 0 for name in judged if (row := all_rows[name].resolution(doc_id)) is not None}
         return open_document(snapshot, doc_id, offset, limit, (text or "").strip(), matching, judged, resolved)
 
+    def documents(
+        self,
+        where: str | None = None,
+        sort: str | None = None,
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> DocumentList:
+        """Return documents that fulfil a condition, without a query.
+
+        Parameters
+        ----------
+        where : str, optional
+            An SQL condition on the metadata. Default: all documents.
+        sort : str, optional
+            The column to sort by, such as ``"title"``. Default: the first column of dates, the newest document first;
+            without one, the title.
+        descending : bool, default False
+            Whether the largest value comes first.
+        offset, limit : int
+            The first document, and the largest number of documents.
+        """
+        check_parameters("documents", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
+        order = (sort, descending) if sort else default_order(self.engine)
+        return list_documents(self.engine, where, *order, offset, limit)
+
     def facets(self) -> list[Facet]:
-        """Return the columns of the metadata with their values and counts, or their ranges."""
-        snapshot, cached = self.engine.snapshot(), self._facets
-        if cached is None or cached[0] is not snapshot:
-            cached = snapshot, facets_of(snapshot.documents_table())
-            self._facets = cached
-        return cached[1]
+        """Return the columns of the metadata with their values and counts, or their ranges, among all documents."""
+        return self.counts.table(self.engine.snapshot()).facets
 
     def condition(self, chosen: Mapping[str, Sequence[Any]]) -> str | None:
         """Return the condition for ``where`` on documents with chosen values of :meth:`facets`; None without values."""
-        return condition(self.engine.snapshot().documents_table(), chosen)
+        return self.counts.condition(chosen)
 
     def titles(self, doc_ids: Sequence[str]) -> dict[str, str]:
         """Return the titles of documents by id, without those that the engine does not have."""
@@ -409,6 +447,14 @@ class Workspace(ServedRankers):
         """Return the table of a topic as an Excel workbook, as :meth:`export` does."""
         return exported_workbook(self._review(topic), documents, judge)
 
+    def report(self, topic: int, documents: str = "judged", judge: str | None = None) -> TopicReport:
+        """Return what is taken along of a topic (:meth:`haybale.Review.report`), as a judge may see it."""
+        return self._review(topic).report(documents, judge)
+
+    def write_topic(self, topic: int, path: Path, judge: str | None = None, **options: Any) -> None:
+        """Write a topic as one zip file or folder (:func:`haybale.review.write_topic`), as a judge may see it."""
+        write_topic(self._review(topic), path, seen_by=judge, **options)
+
     def grades(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document that a judge may see; who judged last is last."""
         return self._topic_rows(topic).grades(doc_id, judge)
@@ -479,6 +525,24 @@ class Workspace(ServedRankers):
         self.added_records.stop()
         super().close()
 
+    # Training.
+
+    def training_readiness(self) -> TrainingReadiness:
+        """Return what can be trained with the judgements that there are, and what is missing for the rest.
+
+        This waits until reviews are prepared.
+        """
+        return self._readiness.on(self._reviews.snapshot)
+
+    def start_training(self, recipe: str | None = None, random_state: int = 0) -> ModelTraining:
+        """Begin a training as :meth:`ServedRankers.start_training` does.
+
+        InputError is raised, too, if the judgements are too few for the recipe.
+        """
+        if self.can_train:
+            self.training_readiness().check(recipe)
+        return super().start_training(recipe, random_state)
+
     # The engine.
 
     def refresh(self) -> bool:
@@ -493,6 +557,10 @@ class Workspace(ServedRankers):
         It may take a minute for a large engine. Reviews work on the earlier documents meanwhile.
         """
         return self._reviews.prepare()
+
+    def wait_for_reviews(self) -> bool:
+        """Return whether reviews are ready, after waiting for them for as long as a page may."""
+        return self._reviews.wait_until_ready()
 
     @property
     def reviews_are_ready(self) -> bool:

@@ -8,6 +8,7 @@ from haybale.service.api import search_api, topics_api, training_api
 from haybale.service.audit_api import audit_api
 from haybale.service.description import description_routes
 from haybale.service.duplicates_api import duplicates_api
+from haybale.service.exports_api import exports_api
 from haybale.service.files_api import files_api
 from haybale.service.health import health_routes
 from haybale.service.judges_api import judges_api
@@ -21,7 +22,8 @@ from haybale.service.workspace import Workspace
 def workspace_routes(workspace: Workspace, application: FastAPI, access: Access, metrics: Metrics) -> list[APIRouter]:
     """Return the routes of a workspace, which an application serves and describes."""
     all_routes = (
-        search_api, topics_api, judges_api, duplicates_api, audit_api, topic_desk_api, files_api, training_api, pages,
+        search_api, topics_api, exports_api, judges_api, duplicates_api, audit_api, topic_desk_api, files_api,
+        training_api, pages,
     )  # fmt: skip
     routers = [routes(workspace) for routes in all_routes]
     return [*routers, health_routes(workspace, metrics), description_routes(application, access)]

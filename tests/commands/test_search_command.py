@@ -72,3 +72,20 @@ def test_documents_that_belong_together_are_shown_below_each_other(here: Call, t
     margins = [len(line) - len(line.lstrip()) for line in here(*search, "--together", "thread")[1].splitlines()[::2]]
     assert sorted(margins)[1] < sorted(margins)[2]
     assert here(*search, "--together", "topic")[0] == 2
+
+
+def test_copies_are_named_below_a_document(here: Call, tmp_path: Path) -> None:
+    source = tmp_path / "files"
+    (source / "copies").mkdir(parents=True)
+    text = "The lessor keeps the deposit until all claims are settled, at most for six months after the lease ends. "
+    for name, content in {"lease.txt": text * 2, "copies/lease.md": text.upper() * 2, "keys.txt": "A deposit."}.items():
+        (source / name).write_text(content)
+    out = str(tmp_path / "engine")
+    assert here("index", str(source), "--out", out, "--encoder", "tfidf(min_df=1)")[0] == 0
+    search = ("search", out, "deposit", "--ranker", "bm25-doc", "--together", "copies")
+    shown = here(*search)[1]
+    assert len([line for line in shown.splitlines() if line[:3].strip().isdecimal()]) == 2
+    below = [line.strip() for line in shown.splitlines() if line.strip().startswith("also ")]
+    assert below in (["also lease.txt"], ["also copies/lease.md"])
+    groups = json.loads(here(*search, "--format", "json")[1])["groups"]
+    assert ["copies/lease.md", "lease.txt"] in [sorted(group["doc_ids"]) for group in groups]

@@ -40,7 +40,10 @@ def test_reviews_a_topic(client):
 def test_searches_for_a_whole_document(client, workspace):
     text = "\n\n".join(["The keeper of a dog must pay."] * 30 + ["The landlord may end the lease."])
     found = client.post("/api/search", json={"q": text, "k": 5}).json()
-    assert found["hits"] == workspace.search(text, 5).to_dict()["hits"]
+    links = [hit.pop("link") for hit in found["hits"]]
+    expected = workspace.search(text, 5).to_dict()["hits"]
+    assert found["hits"] == [{name: value for name, value in hit.items() if name != "link"} for hit in expected]
+    assert all(link.startswith("http://127.0.0.1:8000/documents/") for link in links)
     assert found["hits"][0]["doc_id"].startswith("dog/")
     asked = {"q": text, "doc_id": found["hits"][0]["doc_id"]}
     assert client.post("/api/explain", json=asked).json()["rank"] == 1

@@ -70,6 +70,8 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     assert service.explain_long({"q": "dog damage", "doc_id": first["doc_id"]})["rank"] == 1
     assert service.document(doc_id=first["doc_id"], q="dog")["matching"]
     assert {facet["name"] for facet in service.facets()["facets"]} >= {"court", "year"}
+    assert service.facets_of_chosen({"q": "dog", "chosen": {"court": ["BGH"]}})["n_matching"] == 0
+    assert service.documents(sort="title", limit=3)["n_documents"] == len(decisions())
     assert service.unread() == {"parts": [], "n_parts": 0}
     assert [ranker["name"] for ranker in service.rankers()["rankers"]] == ["both", "bm25"]
     topic = service.create_topic({"text": "damage by dogs", "known": {"tax/6": 0}})["id"]
@@ -111,7 +113,8 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     for format in ("qrels", "csv", "beir", "ris"):
         assert service.export(topic=topic, format=format)
     assert service.topic(topic=topic) == service.topics()["topics"][0]
-    assert service.trainings() == {"trainings": []}
+    assert service.trainings()["trainings"] == []
+    assert service.trainings()["readiness"]["default"] == "similar topics"
     assert service.health()["documents"] == len(decisions())
     assert "haybale_documents" in service.metrics_text()
 

@@ -11,12 +11,13 @@ from support.decisions import decisions
 
 from haybale import Engine, parse
 from haybale.errors import HaybaleError, StoreError
-from haybale.review import JudgementStore
+from haybale.review import Judgement, JudgementStore
 from haybale.service import Workspace, create_app, trainings
 from haybale.service.long_queries import LongQueries
 from haybale.service.request_errors import NotFoundError
 
 RESULT = {"recipe": "svr", "ranker": "svr", "before": "bm25", "n_topics": 2, "n_judgements": 9, "questions": {}}
+RESULT |= {"unanswered": {"new topics": "none"}, "instead_of": {"learned": "nothing to learn"}}
 MEASURE = {"before": 0.1, "after": 0.2, "difference": 0.1, "p": None, "topics": {"1": [0.1, 0.2]}}
 QUESTIONS = {"new topics": {"n_topics": 2, "measures": {"nDCG@10": MEASURE}}}
 
@@ -33,6 +34,8 @@ def opened(engine, tmp_path, monkeypatch):
     """Return a workspace whose trainings start no process."""
     monkeypatch.setattr(trainings, "_started", lambda place: None)
     with JudgementStore(tmp_path / "judgements.sqlite") as store:
+        for text in ("ending a rental contract", "keeper of animals"):
+            store.add(store.add_topic(text, text), Judgement("dog/1", "judged", 1))
         yield Workspace(engine, {"bm25": parse("bm25").fit(engine)}, store)
 
 

@@ -14,7 +14,7 @@ from support.spellings import TOKENS, VISITOR, status_of
 from haybale import Engine, parse
 from haybale.service import Workspace, create_app, trainings
 from haybale.service.cookies import cookie_values
-from haybale.service.facets import facets_of
+from haybale.service.facets import FacetTable
 from haybale.service.imported_judgements import grades_of_file
 from haybale.service.security import Access
 from haybale.service.users import User, Users, digest_of
@@ -112,7 +112,7 @@ def test_numbers_that_are_not_finite_fail_no_page_and_no_answer(odd_workspace):
 
 def test_facets_have_finite_ends():
     table = pa.table({"id": ["a", "b", "c"], "x": NOT_FINITE, "y": [1.0, float("inf"), 2.0]})
-    assert [(each.name, each.least, each.most) for each in facets_of(table)] == [("y", 1.0, 2.0)]
+    assert [(each.name, each.least, each.most) for each in FacetTable(table).facets] == [("y", 1.0, 2.0)]
 
 
 def test_cookies_of_others_never_lose_a_session(workspace):

@@ -26,6 +26,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.text, self.links, self.ids = "", [], []
         self.feed(text)
+        self.words = " ".join(self.text.split())
         assert self.open == []
         assert len(self.ids) == len(set(self.ids))
 
@@ -99,6 +100,8 @@ def test_what_users_write_is_escaped(hostile) -> None:
         ("/", query),
         ("/", {**query, "f.court": f"{BAD}'\"", 'f.a"b<i>': "y", "from.year": "2000", "topic": str(topic)}),
         ("/", {"text": long}),
+        ("/", {"sort": "-year", "f.court": f"{BAD}'\"", "topic": str(topic)}),
+        (document_address(id), {"passage": f"{BAD}"}),
         ("/why", {**query, "id": id}),
         ("/why", {"text": long, "id": id}),
         (document_address(id), query),
@@ -120,6 +123,7 @@ def test_what_users_write_is_escaped(hostile) -> None:
         ("/", {"q": "dogs", "where": BAD}, 422),
         ("/", {"q": "dogs", "ranker": f"{BAD}x"}, 422),
         ("/", {"q": "dogs", "f.<i>": "x"}, 422),
+        ("/", {"sort": BAD}, 422),
         ("/", {"text": BAD}, 422),
         (document_address(f"no {BAD}"), {}, 404),
         (f"/{BAD}", {}, 404),
@@ -160,14 +164,14 @@ def test_facets_make_the_condition(client, workspace) -> None:
     page = asked(client, "/", q="lease", k="100", **{f"f.{facet.name}": str(value).lower() if value is True else value})
     found = workspace.search("lease", 100, workspace.condition({facet.name: [value]}))
     assert 0 < len(found) <= count
-    assert f"The best {len(found)} of" in page.text
+    assert f"{len(found)} of 24 documents match" in page.words
 
 
 def test_ranges_are_in_the_address(client, workspace) -> None:
     page = asked(client, "/", q="lease", **{"from.year": "2004", "to.date": "2015-01-01", "f.court": "BGH"})
     found = workspace.search("lease", where="year >= 2004 and date <= '2015-01-01' and court = 'BGH'")
     assert 0 < len(found) < 10
-    assert f"The best {len(found)} of" in page.text
+    assert f"{len(found)} of 24 documents match" in page.words
     links = [link for link in page.links if link.startswith("/why?")]
     assert len(links) == len(found)
     for link in links:
@@ -243,7 +247,7 @@ def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
     from haybale.service.security import Access
     from haybale.service.users import User, Users, digest_of
 
-    rights = {"ada": "judge", "eve": "administer"}
+    rights = {"ada": "judge", "eve": "administer", "rob": "read"}
     users = Users(User(name, right, digest=digest_of(f"token of {name}")) for name, right in rights.items())
     topic = workspace.create_topic("dog damage").id
     for name, is_admin in (("ada", False), ("eve", True)):
@@ -256,12 +260,22 @@ def test_judges_see_no_buttons_that_they_may_not_press(workspace) -> None:
             assert name in page.text
             assert "You judge as" not in asked(client, f"/topics/{topic}/review").text
             assert ("Administrators train" in asked(client, "/train").text) != is_admin
+            assert "Not relevant" in asked(client, "/", q="dog", topic=str(topic)).text
+    reader = {"Authorization": "Bearer token of rob"}
+    with TestClient(create_app(workspace, Access(users)), base_url="http://127.0.0.1:8000", headers=reader) as client:
+        page = asked(client, "/", q="dog", topic=str(topic))
+        assert "documents match" in page.words
+        assert "Not relevant" not in page.text
+        assert "Judge for" not in page.text
+        assert "You judge as" not in page.text
+        assert "of 24 documents, by date" in asked(client, "/", sort="-date").words
 
 
 def test_what_was_not_read_is_counted_and_listed(hostile, client) -> None:
     page = asked(hostile, "/")
     assert "299 parts of 1 file" in page.text
     assert "/unread" in page.links
+    assert "/unread" in asked(hostile, "/", q="dogs").links
     first, second = asked(hostile, "/unread"), asked(hostile, "/unread", offset="200")
     assert f"{BAD}.pdf" in first.text
     assert len(re.findall(r"page \d+</i>", first.text + second.text)) == 299

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import DESK, OVERFLOW, PHONE, chromium, collect_errors, expect, needs_browser
+from support.browser import DESK, OVERFLOW, PHONE, expect, needs_browser
 from support.contracts import QUESTION, write_contracts
+from support.site import Site, close, site_of, violations
 
 from haybale import Engine, parse
 from haybale.review import JudgementStore
-from haybale.service import Workspace, create_app
+from haybale.service import Workspace
 
 pytestmark = needs_browser
 
@@ -30,58 +29,23 @@ PROTOCOL = {
 }
 
 
-class Site:
-    """A running service; ``grades`` are the true ones, and ``open`` loads a page in a context of its own."""
-
-    def __init__(self, address: str, workspace: Workspace, grades: dict[str, int], browser: Any) -> None:
-        self.address, self.workspace, self.grades, self.browser = address, workspace, grades, browser
-
-    def open(self, path: str = "/", judge: str = "", **options: Any) -> Any:
-        context = self.browser.new_context(base_url=self.address, **{"viewport": DESK} | options)
-        context.set_default_timeout(30_000)
-        if judge:
-            context.add_cookies([{"name": "haybale-judge", "value": judge, "url": self.address}])
-        page = context.new_page()
-        page.errors = collect_errors(page)
-        page.goto(path)
-        return page
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    uvicorn = pytest.importorskip("uvicorn")
     folder = tmp_path_factory.mktemp("site")
     grades = write_contracts(folder / "contracts", N)
     engine = Engine.build(folder / "contracts", folder / "engine", language="english").prepare()
     rankers = {name: parse(text).fit(engine) for name, text in {"bm25": "bm25", "both": "rrf(bm25,parm-vrrf)"}.items()}
-    with JudgementStore(folder / "judgements.sqlite") as store:
-        workspace = Workspace(engine, rankers, store)
-        config = uvicorn.Config(create_app(workspace), port=0, log_level="error", lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        try:
-            with chromium() as browser:
-                yield Site(f"http://127.0.0.1:{port}", workspace, grades, browser)
-        finally:
-            server.should_exit = True
-            thread.join()
-            workspace.close()
+    with (
+        JudgementStore(folder / "judgements.sqlite") as store,
+        site_of(Workspace(engine, rankers, store), grades) as served,
+    ):
+        yield served
 
 
 @pytest.fixture
 def topic(site: Site, request: pytest.FixtureRequest) -> int:
     """The number of a topic of this test alone."""
     return site.workspace.create_topic(QUESTION, name=request.node.name).id
-
-
-def close(page: Any) -> None:
-    assert page.errors == []
-    page.context.close()
 
 
 def card(page: Any) -> Any:
@@ -105,8 +69,9 @@ def test_search_filter_and_see_why(site: Site) -> None:
     page.keyboard.type("notice to terminate")  # the box has the focus
     page.keyboard.press("Enter")
     page.wait_for_selector(".hit")
-    with page.expect_navigation():
+    with page.expect_response("**/?*f.kind=Lease*"):
         page.get_by_label("Lease", exact=False).first.check()  # applies at once
+    expect(page.locator("#n-chosen")).to_have_text("(1)")
     kinds = page.locator(".hit .meta div", has_text="kind").all_inner_texts()
     assert len(kinds) > 1
     assert all("Lease" in kind for kind in kinds)
@@ -123,6 +88,7 @@ def test_search_filter_and_see_why(site: Site) -> None:
     page.locator(".hit").first.locator("summary", has_text="bm25, rank").click()
     expect(page.locator(".hit").first.get_by_text(re.compile("term (notic|terminat)")).first).to_be_visible()
     link = page.get_by_role("link", name="Link to this search").get_attribute("href")
+    page.get_by_text("Take along").click()
     with page.expect_download() as sent:
         page.get_by_role("link", name="Print or send").click()
     file = Path(sent.value.path()).read_text(encoding="utf-8")
@@ -375,8 +341,6 @@ def test_without_scripts(site: Site) -> None:
 
 
 def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
-    from axe_core_python.base import AXE_SCRIPT
-
     site.workspace.judge(topic, "001.md", 1, judge="Ada", note="a note")
     site.workspace.judge(topic, "001.md", 0, judge="Bob")
     site.workspace.desk.change_protocol(topic, PROTOCOL)
@@ -387,12 +351,12 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
     site.workspace.duplicates.change(topic, "join", ["002.md", "003.md"])
     long = site.workspace.long_queries.keep("A rent is due.\n\nA notice ends the lease.")
     page = site.open("/", judge="Ada")
-    run = "axe.run({{runOnly: {}}}).then((found) => found.violations.map((each) => [each.id, each.nodes[0].html]))"
     for path in (
         "/",
         f"/?q={QUESTION}&f.kind=Lease&topic={topic}",
         "/?q=rent&where=no",
         "/?q=qqqq",
+        "/?sort=-signed&f.kind=Lease",
         f"/why?text={long}&id=001.md&ranker=both",
         f"/documents/001.md?q={QUESTION}&topic={topic}",
         f"/topics/{topic}/review",
@@ -411,10 +375,9 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         page.emulate_media(color_scheme="light")
         page.goto(path)
         page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-        page.evaluate(AXE_SCRIPT)
-        assert page.evaluate(run.format("undefined")) == [], path
+        assert violations(page) == [], path
         page.emulate_media(color_scheme="dark")
-        assert page.evaluate(run.format("['color-contrast']")) == [], path
+        assert violations(page, "['color-contrast']") == [], path
         assert page.evaluate(OVERFLOW) <= 0, path
         page.set_viewport_size(PHONE)
         assert page.evaluate(OVERFLOW) <= 0, path

@@ -26,6 +26,7 @@ SEARCHES = [
     {"text": '"the dog" damage', "where": "court = 'BVerfG' and year > 2005"},
     {"text": "rent of the tenant", "where": "year > 3000", "ranker": "bm25"},
     {"text": "The tenant paid no rent.\n\nThe dog did damage.", "k": 24, "ranker": "vrrf"},
+    {"text": "rent of the tenant", "k": 3, "together": "copies"},
 ]
 
 
@@ -37,7 +38,7 @@ def until(condition, seconds=120):
 
 
 def whole(results):
-    return results.query, results.ranker, results.hits
+    return results.query, results.ranker, results.hits, results.groups
 
 
 @pytest.fixture(scope="module")

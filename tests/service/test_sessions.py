@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import stat
 import time
@@ -205,7 +206,10 @@ def test_the_file_is_looked_at_once_a_second(users: Path, clock: Clock) -> None:
     assert file.find(str(token)) is None
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"Ada": 1}', '{"Ada": {"right": "all"}}', None])
+DAMAGED = ["", "[]", '{"Ada": 1}', '{"Ada": {"right": "all"}}', '{"Ada": {"right": "read", "token": "sha256:é"}}', None]
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_file_leaves_the_users_as_they_are(
     users: Path, clock: Clock, damage: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -240,13 +244,11 @@ def test_the_last_administrator_stays(users: Path) -> None:
 
 
 def test_files_of_earlier_versions_are_read(users: Path) -> None:
-    digest = digest_of("a token")
-    users.write_text(
-        f'{{"Ada": {{"role": "judge", "token": "{digest}"}}, "Eve": {{"role": "admin", "token": "{digest}x"}}}}'
-    )
+    entries = {name: {"role": role, "token": digest_of(name)} for name, role in (("Ada", "judge"), ("Eve", "admin"))}
+    users.write_text(json.dumps(entries))
     file = UsersFile(users)
     assert {name: user.default_right for name, user in file.by_name().items()} == {"Ada": "judge", "Eve": "administer"}
-    user = file.find("a token")
+    user = file.find("Ada")
     assert user is not None
     assert user.name == "Ada"
 
@@ -301,6 +303,7 @@ def test_another_login_in_a_browser_ends_the_session_before(workspace: Any) -> N
     assert len(access.sessions.of("Ada")) == 1
 
 
+@pytest.mark.thorough
 def test_a_browser_stays_logged_in_over_a_restart_of_the_service(tmp_path: Path, users: Path) -> None:
     """Over real processes, one of which is killed: the session, and the form of a page that was open."""
     Engine.build(decisions(8), tmp_path / "engine", language="english", encoder="tfidf(min_df=1)").prepare()

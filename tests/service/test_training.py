@@ -1,5 +1,6 @@
 """A ranker is trained in a process of its own on the judgements, and serves when it was accepted."""
 
+import json
 import time
 
 import pandas as pd
@@ -10,8 +11,9 @@ from haybale import Engine, parse
 from haybale.collections.query_groups import words_key
 from haybale.errors import InputError
 from haybale.review import Judgement, JudgementStore, judged_topics
-from haybale.service import Workspace
-from haybale.service.model_training import QUESTIONS, RECIPES, _halves, train
+from haybale.service import Workspace, trainings
+from haybale.service.model_training import _halves, train
+from haybale.service.training_readiness import QUESTIONS, RECIPES, training_readiness
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +91,21 @@ def test_an_interrupted_training_has_failed(served):
         served.accept(started.id)
 
 
-def test_says_why_it_failed(served, tmp_path):
-    with JudgementStore(tmp_path / "empty.sqlite") as store:
-        workspace = Workspace(served.engine, {"bm25": parse("bm25").fit(served.engine)}, store)
-        found = wait(workspace, workspace.start_training().id)
-        workspace.close()
+def test_says_why_it_failed(served, monkeypatch):
+    """Judgements that are taken back after a training was begun are not there any more for its process."""
+    started = trainings._started
+
+    def without_judgements(folder):
+        request = json.loads((folder / "request.json").read_text())
+        empty = folder / "empty.sqlite"
+        JudgementStore(empty).close()
+        (folder / "request.json").write_text(json.dumps(request | {"judgements": str(empty)}))
+        return started(folder)
+
+    monkeypatch.setattr(trainings, "_started", without_judgements)
+    found = wait(served, served.start_training().id)
     assert found.status == "failed"
-    assert "judge documents first" in found.detail
+    assert found.detail == training_readiness(served.engine, *judged_topics(JudgementStore())).missing
 
 
 @pytest.mark.filterwarnings("ignore:svr. 3 training queries")
@@ -131,6 +141,5 @@ def test_topics_with_the_same_text_are_held_back_together(folder):
             for topic in queries:
                 assert found["topics"][topic][1] == pytest.approx(found["topics"][f"{topic}-again"][1], abs=0.2)
     halves = _halves(copies, {name: words_key(text) for name, text in twice.items()}, 0)
-    assert halves is not None
     one, other = ({(row.query_id.removesuffix("-again"), row.doc_id) for row in half.itertuples()} for half in halves)
     assert not one & other

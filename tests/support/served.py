@@ -10,8 +10,12 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from haybale.service import Workspace, create_app
 
 
 class Served:
@@ -89,6 +93,26 @@ class Served:
         request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer)
+
+
+@contextmanager
+def serving(workspace: Workspace) -> Iterator[str]:
+    """Serve a workspace in a thread of this process, and yield its address."""
+    import uvicorn
+
+    config = uvicorn.Config(create_app(workspace), port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        workspace.close()
 
 
 class Within:

@@ -135,12 +135,12 @@ MEDLINE = TaggedFormat(
         "ISBN": "isbn", "PT": "publication_types", "MH": "mesh_terms", "OT": "keywords", "AID": "article_ids",
         "LID": "location_ids", "PL": "place_published", "SO": "source", "GR": "grants", "RN": "substances",
         "SI": "secondary_ids", "OWN": "owner", "STAT": "record_status", "EDAT": "entry_date", "OAB": "other_abstract",
-        "BTI": "book_title", "PB": "publisher", "COIS": "conflicts_of_interest",
+        "BTI": "book_title", "PB": "publisher", "COIS": "conflicts_of_interest", "GN": "notes",
     },
     lists=frozenset({
         "authors", "author_abbreviations", "corporate_authors", "editors", "affiliations", "author_ids", "keywords",
         "publication_types", "mesh_terms", "article_ids", "location_ids", "grants", "substances", "secondary_ids",
-        "language",
+        "language", "notes",
     }),
 )  # fmt: skip
 WEB_OF_SCIENCE = TaggedFormat(

@@ -52,10 +52,22 @@ def review(
     ] = None,
     export: Annotated[
         str | None,
-        option("Write the judgements and end, without judging: qrels, csv or ris to stdout. Default: judge.", RESULTS),
+        option(
+            "Write the judgements and end, without judging: qrels, csv, ris, bibtex, nbib or json to stdout or --out; "
+            "docx, xlsx or beir to --out; zip or folder, all of the topic with its documents, to --out. "
+            "Default: judge.",
+            RESULTS,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, option("With --export: the file, or the new folder, to write. Default: stdout.", RESULTS)
     ] = None,
     documents: Annotated[
-        str, option("With --export csv or ris: judged, or all, also unread documents. Default: judged.", RESULTS)
+        str,
+        option(
+            "With --export of a table, records or Word: judged, or all, also unread documents. Default: judged.",
+            RESULTS,
+        ),
     ] = "judged",
     prisma: Annotated[
         Path | None,
@@ -69,9 +81,14 @@ def review(
     Judgements are on disk at once, and the same command goes on with the next document.
     """
     from haybale.review import Review, import_decisions, judgement_file_of
+    from haybale.review.file_exports import check_format, write_file
 
     if otherwise is not None and decisions is None:
         raise InputError("--otherwise needs a file with decisions; give --decisions FILE, too")
+    if export is not None:
+        check_format(export, out)
+    elif out is not None:
+        raise InputError("--out needs a format; give --export, such as --export docx, too")
     opened = haybale.Engine.open(engine)
     path = judgements or judgement_file_of(opened)
     with Review(opened, text, known=known or [], judgements=path, topic=topic) as topic_review:
@@ -80,9 +97,11 @@ def review(
             note(f"The judgements are in {path}.")
             return
         if export is not None:
-            if export == "beir":
-                raise InputError("--export beir needs a folder; call Review.export('beir', FOLDER) in Python")
-            print(topic_review.export(export, documents=documents), end="")
+            if out is None:
+                print(topic_review.export(export, documents=documents), end="")
+            else:
+                write_file(topic_review, export, out, documents)
+                note(f"The export is in {out}.")
             note(f"The judgements are in {path}.")
             return
         if prisma is not None:

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from haybale.errors import HaybaleError, InputError, StoppedError
 from haybale.search import SearchResults
-from haybale.search.results import SearchHit
+from haybale.search.search_hit import SearchHit
 from haybale.service.matters.matter import Matter
 
 WAIT_SECONDS = 10.0  # for matters to open

@@ -7,14 +7,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
-from haybale.service.answers import Answer, SnippetAnswer, SourceShareAnswer, answers
+from haybale.service.answers import Answer, HitAnswer, answers
 from haybale.service.api import Body, LongText, Text, Where, api_router
 from haybale.service.matters.joint_search import search_matters
 from haybale.service.matters.kept_matters import Matters
 from haybale.service.matters.matter_addresses import matter_address
 from haybale.service.matters.readable_matters import readable, summary_of
-from haybale.service.pages.rendering import document_address
+from haybale.service.own_addresses import document_address
 from haybale.service.roles import NONE, needs
+from haybale.service.taken_along import origin_of
 from haybale.service.users_file import MAX_MATTER
 from haybale.service.workspace import MAX_RESULTS
 
@@ -53,18 +54,13 @@ class JointSearchBody(Body):
     )
 
 
-class JointHitAnswer(Answer):
+class JointHitAnswer(HitAnswer):
     """A document that a search over several matters has found."""
 
     rank: int = Field(ge=1, description="Among the hits of all matters.")
     matter: str
     rank_in_matter: int = Field(ge=1, description="By which hits of several matters are merged.")
-    doc_id: str
     score: float = Field(description="In its matter; scores of different matters cannot be compared.")
-    title: str
-    metadata: dict[str, Any]
-    snippets: list[SnippetAnswer]
-    shares: list[SourceShareAnswer]
     address: str = Field(description="The page of the document.")
 
 
@@ -122,10 +118,10 @@ def matters_api(matters: Matters) -> APIRouter:
         """
         root, chosen = request.scope.get("root_path", ""), readable(matters, request.state.user, matter)
         results = await search_matters(chosen, q, k, where, offset)
-        hits = [
-            hit.to_dict() | {"address": matter_address(root, hit.matter, document_address(hit.hit.doc_id))}
-            for hit in results.hits
-        ]
+        hits = []
+        for hit in results.hits:
+            address = matter_address(root, hit.matter, document_address(hit.hit.doc_id))
+            hits.append(hit.to_dict() | {"address": address, "link": origin_of(request) + address})
         unanswered = [vars(matter) for matter in results.unanswered]
         return {"query": q, "hits": hits, "rankers": results.rankers, "unanswered": unanswered}
 

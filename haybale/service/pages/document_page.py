@@ -7,9 +7,10 @@ from starlette.responses import HTMLResponse
 
 from haybale.review import ReviewProtocol
 from haybale.search import Snippet
+from haybale.service.opened_document import passage_number
 from haybale.service.own_addresses import original_address
 from haybale.service.pages.protocol_page import keyword_values
-from haybale.service.pages.rendering import Renderer, address, document_address, judge_of, view_address
+from haybale.service.pages.rendering import AT_PASSAGE, Renderer, address, document_address, judge_of, view_address
 from haybale.service.pages.search_page import SearchState
 from haybale.service.roles import READ, needs
 from haybale.service.workspace import Workspace
@@ -33,9 +34,14 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         topic = None if state.topic_number is None else workspace.topic(state.topic_number)
         query = state.query or (topic.text if topic else "")
         searched = query, state.condition(workspace), state.ranker or None
-        document = workspace.document(doc_id, *searched, state.offset, _PASSAGES_PER_PAGE, judge_of(request))
+        at = passage_number(workspace.engine, doc_id, request.query_params.get("passage", ""))
+        offset = state.offset if at is None else at // _PASSAGES_PER_PAGE * _PASSAGES_PER_PAGE
+        document = workspace.document(doc_id, *searched, offset, _PASSAGES_PER_PAGE, judge_of(request))
         kept = state.parameters("offset")
-        anchors = {passage.passage_id: f"p{document.offset + n}" for n, passage in enumerate(document.passages)}
+        anchors = {
+            passage.passage_id: AT_PASSAGE if n == at else f"p{n}"
+            for n, passage in enumerate(document.passages, document.offset)
+        }
 
         def matching_link(match: Snippet) -> str:
             # A matching passage may be a piece of a longer one, which is then elsewhere on this page.
@@ -44,7 +50,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             )
             return f"#{anchor}"
 
-        if state.query:
+        if state.query or state.is_list:
             back = address(root + "/", state.parameters("offset"))
         else:
             back = f"{root}/topics/{topic.id}/review" if topic else ""

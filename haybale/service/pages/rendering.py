@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote
 
 import jinja2
 from fastapi import Request
@@ -16,6 +16,8 @@ from starlette.responses import HTMLResponse
 
 from haybale.drawing import clean
 from haybale.search.snippets import Snippet
+from haybale.service.own_addresses import address as address
+from haybale.service.own_addresses import document_address as document_address
 from haybale.service.roles import ADMINISTER, JUDGE, NONE, RANKS, READ
 from haybale.service.users import User
 from haybale.service.workspace import Workspace
@@ -52,19 +54,6 @@ def shortened(text: str | None, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def pieces(snippet: Snippet) -> list[tuple[str, bool]]:
-    """Return the whole text of a passage in pieces; true are marked.
-
-    >>> pieces(Snippet("a:0", "Dogs bark.", [(0, 4)]))
-    [('Dogs', True), (' bark.', False)]
-    """
-    parts, at = [], 0
-    for start, end in snippet.highlights:
-        parts += [(snippet.text[at:start], False), (snippet.text[start:end], True)]
-        at = end
-    return [piece for piece in [*parts, (snippet.text[at:], False)] if piece[0]]
-
-
 def body(snippet: Snippet, title: str) -> Snippet:
     """Return a passage without the lines of the title and the heading before it, which the page shows elsewhere.
 
@@ -82,6 +71,27 @@ def body(snippet: Snippet, title: str) -> Snippet:
     return replace(snippet, text=snippet.text[at:], highlights=kept)
 
 
+def amount(n: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun; the plural is by default the noun with an s.
+
+    >>> amount(1, "document"), amount(1204, "document"), amount(2, "copy", "copies")
+    ('1 document', '1,204 documents', '2 copies')
+    """
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+
+
+def ordinal(n: int) -> str:
+    """Return a number as one counts: 1st, 2nd, 3rd, 4th.
+
+    >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 1102, 1111)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '1,102nd', '1,111th']
+    """
+    ending = "th" if 10 < n % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n:,}{ending}"
+
+
+AT_PASSAGE = "at"  # the anchor of the passage that the page of a document is opened at
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FunctionLoader(lambda name: (FOLDER / "templates" / name).read_text(encoding="utf-8")),
     autoescape=True,
@@ -91,8 +101,11 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
 )
 _ENVIRONMENT.filters |= {
+    "amount": amount,
     "body": body,
     "in_words": in_words,
+    "ordinal": ordinal,
+    "sentence": lambda text: f"{text[:1].upper()}{text[1:]}.",
     "shortened": shortened,
     "combined": lambda first, second: {**first, **second},
     "day": lambda time: str(time)[:10] if time else "",
@@ -100,30 +113,16 @@ _ENVIRONMENT.filters |= {
 }
 
 
-def address(path: str, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]], **more: Any) -> str:
-    """Return a path with parameters; those that are None or empty are left out.
+def passage_address(
+    doc_id: str, passage_id: str | None, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]
+) -> str:
+    """Return the address of a document's page at one of its passages.
 
-    >>> address("/", {"q": "a&b", "where": None}, [("f.court", "BGH")], offset=10)
-    '/?q=a%26b&f.court=BGH&offset=10'
+    >>> passage_address("a", "a:3", {"q": "dogs"}), passage_address("a", None)
+    ('/documents/a?q=dogs&passage=a%3A3#at', '/documents/a')
     """
-    pairs: list[tuple[str, Any]] = []
-    for named in (*parameters, more):
-        pairs += named.items() if isinstance(named, Mapping) else named
-    kept = [(name, value) for name, value in pairs if value is not None and value != ""]
-    return f"{path}?{urlencode(kept)}" if kept else path
-
-
-def document_address(doc_id: str, *parameters: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
-    """Return the address of a document's page.
-
-    Browsers take ``.`` and ``..`` as folders even where they are escaped, so these ids are parameters.
-
-    >>> document_address("a/b c"), document_address("..")
-    ('/documents/a%2Fb%20c', '/documents?id=..')
-    """
-    if doc_id in (".", ".."):
-        return address("/documents", {"id": doc_id}, *parameters)
-    return address(f"/documents/{quote(doc_id, safe='')}", *parameters)
+    plain = document_address(doc_id, *parameters, {"passage": passage_id})
+    return f"{plain}#{AT_PASSAGE}" if passage_id else plain
 
 
 def view_address(
@@ -182,7 +181,6 @@ class Renderer:
             "link": lambda path: root + path,
             "manages_users": user.is_administrator and getattr(request.state, "has_users_file", False),
             "matter": matter,
-            "pieces": pieces,
             "service_link": lambda path: service_path + path,
             "token_field": _token_field(request),
             "user": user_of(request),

@@ -1,10 +1,9 @@
-"""The page of searches: the box, the filters, the hits, why a hit is there, and the search as one file."""
+"""The page of searches and of lists without a query: box, filters, hits, why a hit is there, the search as a file."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
@@ -12,28 +11,34 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from markupsafe import Markup
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from haybale import __version__
 from haybale.collections.unread import counted
-from haybale.errors import InputError
+from haybale.errors import InputError, UnknownNameError
 from haybale.search import SearchResults
-from haybale.service.facets import Facet
+from haybale.search.hit_groups import COPIES
+from haybale.service.document_counts import MatchCounts
+from haybale.service.document_list import DocumentList, default_order
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.long_queries import query_suffixes
-from haybale.service.own_addresses import picture_address
+from haybale.service.pages.facet_view import condition_example, facet_view, orders, useful_names
+from haybale.service.pages.hit_view import HitViews
 from haybale.service.pages.paragraph_map import ParagraphMap, paragraph_map
-from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address, judge_of, view_address
+from haybale.service.pages.rendering import FOLDER, Renderer, address, document_address, judge_of
 from haybale.service.pages.share_tree import ShareBar, paragraph_explanation, share_bars
 from haybale.service.request_texts import paragraphs
 from haybale.service.roles import READ, needs
-from haybale.service.workspace import Workspace
+from haybale.service.taken_along import HIT_MEDIA_TYPES, file_stem, hits_response, with_links
+from haybale.service.workspace import MAX_RESULTS, Workspace
 
 MAX_DIGITS = 18  # of a number in an address
 _HITS_PER_PAGE, _MAX_HITS_PER_PAGE = 10, 100
+_HITS_TAKEN = 100  # in a Word file or a table, if nobody says how many
 _MAX_HITS_IN_FILE = 20  # a small number, because each hit is explained
 _TOGETHER = {"thread": "mails of a thread", "parent": "a mail and its attachments"}  # by column of the metadata
-_MAX_OPEN_VALUES = 8  # of a facet; the others are folded
+_ALONE = "no"  # in an address: no documents together
+_MAX_TOPICS = 50  # that hits can be judged for, the latest ones
 
 
 @dataclass(frozen=True)
@@ -41,21 +46,22 @@ class SearchState:
     """What the address of a search says; equal addresses are equal searches.
 
     ``text`` is the id of a long query, whose text the workspace keeps, ``values`` and ``ends`` are what is
-    chosen of facets, ``learned`` says whether the topic's judgements rank, too, and ``together`` is the column by which
-    hits are shown together.
+    chosen of facets, ``learned`` says whether the topic's judgements rank, too, ``together`` is what is shown as one
+    (nothing for copies), and ``sort`` is the order of a list without a query: a column, after ``-`` descending.
     """
 
-    query: str
-    text: str
-    where: str
-    ranker: str
-    topic: str
-    learned: str
-    together: str
-    offset: int
-    k: int
-    values: dict[str, list[str]]
-    ends: dict[str, list[str]]
+    query: str = ""
+    text: str = ""
+    where: str = ""
+    ranker: str = ""
+    topic: str = ""
+    learned: str = ""
+    together: str = ""
+    sort: str = ""
+    offset: int = 0
+    k: int = _HITS_PER_PAGE
+    values: dict[str, list[str]] = field(default_factory=dict)
+    ends: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: Request, workspace: Workspace) -> SearchState:
@@ -71,11 +77,11 @@ class SearchState:
                 ends.setdefault(column, ["", ""])[kind == "to"] = value.strip()
         text = parameters.get("text", "")
         query = workspace.long_queries.text(text) if text else parameters.get("q", "")
-        names = ("where", "ranker", "topic", "learned", "together")
-        where, ranker, topic, learned, together = (parameters.get(name, "").strip() for name in names)
+        names = ("where", "ranker", "topic", "learned", "together", "sort")
+        named = {name: parameters.get(name, "").strip() for name in names}
         offset = _number(parameters.get("offset"), 0, 0)
         k = min(_number(parameters.get("k"), _HITS_PER_PAGE, 1), _MAX_HITS_PER_PAGE)
-        return cls(query.strip(), text, where, ranker, topic, learned, together, offset, k, values, ends)
+        return cls(query.strip(), text, **named, offset=offset, k=k, values=values, ends=ends)
 
     @property
     def facets(self) -> list[tuple[str, str]]:
@@ -103,9 +109,20 @@ class SearchState:
             ("topic", self.topic),
             ("learned", self.learned),
             ("together", self.together),
+            ("sort", self.sort),
         ]
         pairs += [("k", self.k if self.k != _HITS_PER_PAGE else None), ("offset", self.offset or None)]
         return [(name, value) for name, value in pairs if name not in without and name.partition(".")[0] not in without]
+
+    @property
+    def is_list(self) -> bool:
+        """Whether documents are listed without a query."""
+        return not self.query and bool(self.sort or self.where or self.chosen)
+
+    @property
+    def grouping(self) -> str | None:
+        """What is shown as one, as searches take it."""
+        return None if self.together == _ALONE else self.together or COPIES
 
     @property
     def learned_topic(self) -> int | None:
@@ -120,8 +137,24 @@ class SearchState:
     def search(self, workspace: Workspace, judge: str, most: int = _MAX_HITS_PER_PAGE) -> SearchResults:
         """Return the results, as a judge may see them."""
         where, ranker = self.condition(workspace), self.ranker or None
-        n, together = min(self.k, most), self.together or None
-        return workspace.search(self.query, n, where, ranker, self.offset, self.learned_topic, together, judge)
+        n = min(self.k, most)
+        return workspace.search(self.query, n, where, ranker, self.offset, self.learned_topic, self.grouping, judge)
+
+    def documents(self, workspace: Workspace) -> DocumentList:
+        """Return the documents that the filters leave, in the chosen order."""
+        sort, descending = self.order(workspace)
+        return workspace.documents(self.condition(workspace), sort, descending, self.offset, self.k)
+
+    def order(self, workspace: Workspace) -> tuple[str, bool]:
+        """Return the column by which documents are listed, and whether its largest value is first."""
+        return (
+            (self.sort.removeprefix("-"), self.sort.startswith("-")) if self.sort else default_order(workspace.engine)
+        )
+
+    def count(self, workspace: Workspace) -> MatchCounts:
+        """Return how many documents match, in all and for each value of the useful facets."""
+        where = self.where or None
+        return workspace.counts.count(self.query, where, self.chosen, useful_names(workspace.facets()))
 
     def condition(self, workspace: Workspace) -> str | None:
         """Return the condition and the chosen facets as one condition."""
@@ -143,6 +176,15 @@ class Why:
     map: ParagraphMap | None
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a page shows: the counts, and the results of a search or a list."""
+
+    counts: MatchCounts | None = None
+    results: SearchResults | None = None
+    listed: DocumentList | None = None
+
+
 def why(workspace: Workspace, state: SearchState, doc_id: str, judge: str) -> Why:
     """Return why a search found a document, as a judge may see it."""
     where, ranker = state.condition(workspace), state.ranker or None
@@ -160,16 +202,18 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
     @router.get("/")
     @needs(READ)
     def search(request: Request) -> HTMLResponse:
-        state, error, results = None, "", None
+        state, shown, error = SearchState(), Shown(), ""
         try:
             state = SearchState.of(request, workspace)
-            if state.query:
-                results = state.search(workspace, judge_of(request))
+            if state.query or state.is_list:
+                results = state.search(workspace, judge_of(request)) if state.query else None
+                listed = None if state.query else state.documents(workspace)
+                shown = Shown(state.count(workspace), results, listed)
         except InputError as wrong:
             error = str(wrong)
-        state = state or SearchState("", "", "", "", "", "", "", 0, _HITS_PER_PAGE, {}, {})
-        values = _values(workspace, state, results, error, request.scope.get("root_path", ""), judge_of(request))
-        return renderer.page(request, "search.html", 422 if error else 200, **values)
+        root = request.scope.get("root_path", "")
+        values = _values(workspace, state, shown, root, judge_of(request))
+        return renderer.page(request, "search.html", 422 if error else 200, error=error, **values)
 
     @router.get("/why")
     @needs(READ)
@@ -190,9 +234,17 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
 
     @router.get("/sent")
     @needs(READ)
-    def sent(request: Request) -> Response:
+    def sent(request: Request, format: str = "html", n: str = "") -> Response:
         state = SearchState.of(request, workspace)
         judge = judge_of(request)
+        if not state.query:
+            return RedirectResponse(request.scope.get("root_path", "") + "/", 303)
+        if format != "html":
+            if format not in HIT_MEDIA_TYPES:
+                raise UnknownNameError("format", format, ["html", *HIT_MEDIA_TYPES])
+            state = replace(state, k=min(_number(n, _HITS_TAKEN, 1), MAX_RESULTS), offset=0)
+            results = state.search(workspace, judge, MAX_RESULTS)
+            return hits_response(with_links(results, request, state.ranker or None), format)
         results = state.search(workspace, judge, _MAX_HITS_IN_FILE)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]
         page = renderer.text(
@@ -207,40 +259,50 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             version=__version__,
             style=Markup("".join(path.read_text(encoding="utf-8") for path in styles)),
         )
-        name = re.sub(r"[^a-z0-9]+", "-", state.query.lower())[:60].strip("-") or "search"
-        return HTMLResponse(page, headers={"Content-Disposition": f'attachment; filename="{name}.html"'})
+        headers = {"Content-Disposition": f'attachment; filename="{file_stem(state.query)}.html"'}
+        return HTMLResponse(page, headers=headers)
 
 
-def _values(
-    workspace: Workspace, state: SearchState, results: SearchResults | None, error: str, root: str, judge: str
-) -> dict[str, Any]:
+def _values(workspace: Workspace, state: SearchState, shown: Shown, root: str, judge: str) -> dict[str, Any]:
     """Return what the template of searches shows."""
-    collection = workspace.engine.collection
+    collection, counts, results = workspace.engine.collection, shown.counts, shown.results
     columns = [] if collection.metadata is None else collection.metadata.column_names
-    topics = [] if state.query else [summary for summary in workspace.topics() if not summary.is_closed]
+    is_start = not state.query and not state.is_list
+    topics = [summary for summary in workspace.topics() if not summary.is_closed] if is_start else []
     topic = None if state.topic_number is None else workspace.topic(state.topic_number)
-    n_chosen = sum(len([value for value in values if value]) for values in state.chosen.values())
-    facets = [_facet_view(facet, state.chosen.get(facet.name, [])) for facet in workspace.facets() if _is_useful(facet)]
+    facets = workspace.facets() if counts is None else counts.facets
+    useful = useful_names(workspace.facets())
     link = partial(address, root + "/")
+    views = HitViews(workspace, root, state.parameters("topic", "offset", "k"))
+    if shown.listed is not None:
+        hits, n_shown = views.of_list(shown.listed.documents, state.offset), len(shown.listed.documents)
+        has_next = state.offset + n_shown < shown.listed.n_documents
+    elif results is not None:
+        hits = views.of_results(results, state.grouping, state.parameters())
+        n_shown = len(results if results.groups is None else results.groups)
+        has_next = n_shown == state.k and state.offset + n_shown < MAX_RESULTS
+    else:
+        hits, n_shown, has_next = [], 0, False
+    doc_ids = [hit.doc_id for hit in hits]
+    sort, descending = state.order(workspace)
     return {
         "here": "/",
+        "state": state,
         "query": state.query,
-        "error": error,
-        "hits": results or [],
-        "groups": None if results is None else results.groups,
-        "n_more": {
-            group.shown[-1]: len(group.ranks) - len(group.shown) for group in (results and results.groups) or ()
-        },
-        "below": {rank: group.ranks[0] for group in (results and results.groups) or () for rank in group.shown[1:]},
+        "is_start": is_start,
+        "hits": hits,
+        "counts": counts,
+        "n_without_word": 0 if counts is None or results is None else counts.match(doc_ids).count(False),
         "together": state.together,
         "columns_together": {name: words for name, words in _TOGETHER.items() if name in columns},
         "offset": state.offset,
         "size": state.k,
+        "has_next": has_next,
         "rankers": workspace.rankers,
         "ranker": state.ranker or workspace.rankers[0],
         "ranker_asked": state.ranker,
         "where": state.where,
-        "where_example": _example(workspace.facets()),
+        "where_example": condition_example(workspace.facets()),
         "max_text": MAX_TEXT,
         "is_long": bool(state.text),
         "suffixes": ", ".join(query_suffixes()),
@@ -248,63 +310,31 @@ def _values(
         "n_passages": collection.n_passages,
         "unread": counted(unread) if (unread := workspace.engine.unread) else "",
         "topics": sorted(topics, key=lambda summary: summary.last or summary.time, reverse=True)[:5],
+        "open_topics": workspace.desk.open()[: -_MAX_TOPICS - 1 : -1],
         "topic": topic,
-        "grades": workspace.shown_grades(topic.id, [hit.doc_id for hit in results or ()], judge) if topic else {},
-        "facets": facets,
-        "n_chosen": n_chosen,
-        "kept": [*state.facets, ("topic", state.topic)] if state.topic else state.facets,
-        "carried": [pair for pair in state.parameters("f", "from", "to", "offset") if pair[1]],
-        "without_filters": link(state.parameters("f", "from", "to", "where", "offset")),
+        "grades": workspace.shown_grades(topic.id, doc_ids, judge) if topic else {},
+        "facets": [facet_view(facet, state.chosen.get(facet.name, [])) for facet in facets if facet.name in useful],
+        "n_chosen": sum(len([value for value in values if value]) for values in state.chosen.values()),
+        "orders": orders(workspace.facets()),
+        "order": f"-{sort}" if descending else sort,
+        "kept": [*state.facets, ("sort", state.sort)] if state.sort else state.facets,
+        "carried": [pair for pair in state.parameters("f", "from", "to", "offset", "sort") if pair[1]],
+        "list_link": link({"sort": f"-{sort}" if descending else sort}),
+        "without_filters": link(_without_filters(state)),
         "here_link": link(state.parameters()),
         "sent_link": address(root + "/sent", state.parameters(*([] if state.learned else ["topic"]))),
+        "taken": [pair for pair in state.parameters("offset", *([] if state.learned else ["topic"])) if pair[1]],
+        "n_taken": _HITS_TAKEN,
+        "max_taken": MAX_RESULTS,
         "learned": state.learned_topic is not None,
-        "document_link": lambda doc_id: root + document_address(doc_id, state.parameters("topic", "offset", "k")),
-        "is_drawable": workspace.files.is_drawable,
-        "view_link": lambda doc_id, passage_id: (
-            root + view_address(doc_id, passage_id, None, state.parameters("topic", "offset", "k"))
-        ),
-        "picture_link": lambda doc_id, passage_id: root + picture_address(doc_id, passage_id, None),
-        "why_link": lambda doc_id: address(root + "/why", {"id": doc_id}, state.parameters()),
         "page_link": lambda offset: link(state.parameters("offset"), offset=max(0, offset) or None),
     }
 
 
-def _is_useful(facet: Facet) -> bool:
-    """Return whether a facet can narrow a search: not where every document has a value of its own, such as a path."""
-    return facet.kind == "range" or facet.n_values <= _MAX_OPEN_VALUES or facet.values[0][1] > 1
-
-
-def _facet_view(facet: Facet, chosen: list[str]) -> Mapping[str, Any]:
-    """Return a facet with what is chosen of it."""
-    if facet.kind == "range":
-        low, high = [*chosen, "", ""][:2]
-        is_date = isinstance(facet.least, str)
-        return {
-            "name": facet.name, "kind": "range", "input": "date" if is_date else "number",
-            "low": low, "high": high, "least": facet.least, "most": facet.most,
-        }  # fmt: skip
-    values = []
-    for value, count in facet.values:
-        text = str(value).lower() if isinstance(value, bool) else value
-        label = ("yes" if value else "no") if isinstance(value, bool) else value
-        values.append({"text": text, "label": label, "count": count, "chosen": text in chosen})
-    values.sort(key=lambda view: view["text"] not in chosen)
-    n_open = max(_MAX_OPEN_VALUES, len(chosen))
-    return {
-        "name": facet.name, "kind": "value", "shown": values[:n_open], "folded": values[n_open:],
-        "unlisted": facet.n_values - len(facet.values),
-    }  # fmt: skip
-
-
-def _example(facets: list[Facet]) -> str:
-    """Return a condition that the documents could have."""
-    for facet in facets:
-        name = facet.name if re.fullmatch(r"[a-z_][a-z0-9_]*", facet.name) else f'"{facet.name}"'
-        if facet.kind == "value" and facet.values and isinstance(facet.values[0][0], str):
-            return f"{name} = '{facet.values[0][0]}'"
-        if facet.kind == "range":
-            return f"{name} >= '{facet.least}'" if isinstance(facet.least, str) else f"{name} >= {facet.least}"
-    return "passages < 100"
+def _without_filters(state: SearchState) -> Sequence[tuple[str, Any]]:
+    """Return the parameters of a search without its filters; a list stays a list."""
+    pairs = state.parameters("f", "from", "to", "where", "offset")
+    return pairs if state.query or state.sort else [*pairs, ("sort", "title")]
 
 
 def _number(digits: str | None, default: int, least: int) -> int:

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Query, Request, UploadFile
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from haybale.errors import HaybaleError, InputError
+from haybale.errors import HaybaleError, InputError, UnknownNameError
+from haybale.service.exports_api import EXPORT_FORMATS, exported_content, folder_response
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_decisions import import_file
 from haybale.service.own_addresses import own_path
@@ -34,9 +35,6 @@ _COUNT_RULES = {  # by the topic's rule, how a document counts if judges contrad
     "majority": "The majority counts, and a tie counts as relevant.",
     "maximum": "The highest grade counts.",
 }
-_EXPORTS = {"csv": ("csv", "text/csv"), "qrels": ("txt", "text/plain"), "beir": ("tsv", "text/tab-separated-values")}
-_EXPORTS |= {"ris": ("ris", "application/x-research-info-systems")}
-_WORKBOOK = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _GRADES = {"": None, "relevant": 1, "irrelevant": 0}  # of records that say none, by the values of the form
 _MAX_SHOWN = 100  # records of an import that did not match
 
@@ -80,6 +78,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             document_link=lambda doc_id: root + document_address(doc_id, {"topic": topic}),
             n_contradictory=len(differing),
             count_rule=_COUNT_RULES[workspace.topic(topic).combine],
+            has_files=workspace.files.has_files,
             **{"error": "", "message": "", "imported": None} | more,
             **progress,
         )
@@ -141,15 +140,20 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
         documents: Annotated[str, Query(pattern="^(judged|all)$")] = "judged",
         hidden: bool = False,
     ) -> Response:
-        reader = reader_of(request, judge_of(request), hidden)
-        if format == "xlsx":
-            content: str | bytes = workspace.export_workbook(topic, documents, reader)
-            suffix, kind = "xlsx", _WORKBOOK
-        else:
-            content = workspace.export(topic, format, reader, documents)
-            suffix, kind = _EXPORTS[format]
-        name = workspace.topic(topic).name[:80] or f"topic-{topic}"
-        return PlainTextResponse(content, media_type=kind, headers=download_headers(name, suffix))
+        if format not in EXPORT_FORMATS:
+            raise UnknownNameError("format", format, EXPORT_FORMATS)
+        reader, kind = reader_of(request, judge_of(request), hidden), EXPORT_FORMATS[format]
+        content = exported_content(workspace, request, topic, format, documents, reader)
+        return Response(content, media_type=kind.media_type, headers=download_headers(_name(topic), kind.suffix))
+
+    @router.get("/topics/{topic}/folder")
+    @needs(READ, is_large=True)
+    def folder(request: Request, topic: int, originals: bool = False, hidden: bool = False) -> Response:
+        reader, headers = reader_of(request, judge_of(request), hidden), download_headers(_name(topic), "zip")
+        return folder_response(workspace, request, topic, reader, originals, headers)
+
+    def _name(topic: int) -> str:
+        return workspace.topic(topic).name[:80] or f"topic-{topic}"
 
     @router.post("/judge")
     @needs(JUDGE)
