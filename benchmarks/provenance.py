@@ -63,7 +63,13 @@ MEASURES = {
     "bench_defaults.py": CORE,
     "bench_duplicates.py": FINDING_DUPLICATES,
     "bench_encoders.py": ("embeddings/sentence_transformer.py", "embeddings/token_batches.py"),
-    "bench_endurance.py": ("service", "search", "review/review.py", "review/judgement_store.py"),
+    "bench_endurance.py": (
+        "service",
+        "search",
+        "review/review.py",
+        "review/judgement_store.py",
+        "review/store_file.py",
+    ),
     "bench_files.py": (
         "collections/files",
         "collections/readers/files.py",
@@ -126,6 +132,15 @@ MEASURES = {
     "bench_parm.py": ("retrieval/parm", "retrieval/hits.py", "vectors.py"),
     "bench_learner.py": LEARNER,
     "bench_review.py": LEARNER,
+    "bench_operation.py": (
+        "service",
+        "search",
+        "engine",
+        "retrieval",
+        "review/judgement_store.py",
+        "collections",
+        *WITHOUT,
+    ),
     "bench_other_engines.py": (
         "rankers/stored.py",
         "rankers/learned.py",
@@ -141,6 +156,14 @@ MEASURES = {
     "bench_rerank.py": ("pairs",),
     "bench_scaling.py": ("retrieval", "ensemble", "embeddings"),
     "bench_search.py": ("retrieval/backends", "retrieval/passages.py", "vectors.py"),
+    "bench_log.py": (
+        "engine/earlier_documents.py",
+        "review/store_file.py",
+        "service/log_chain.py",
+        "service/logged_actions.py",
+        "service/matter_log.py",
+        "service/matter_store.py",
+    ),
     "bench_search_page.py": (
         "service/document_counts.py",
         "service/facets.py",
@@ -148,7 +171,14 @@ MEASURES = {
         "engine/copies.py",
         "engine/document_order.py",
     ),
-    "bench_service.py": ("service", "search", "review/review.py", "review/judgement_store.py", "ranking/ranker.py"),
+    "bench_service.py": (
+        "service",
+        "search",
+        "review/review.py",
+        "review/judgement_store.py",
+        "review/store_file.py",
+        "ranking/ranker.py",
+    ),
     "bench_segments.py": (
         "engine/indexing_segments.py",
         "retrieval/index_segments.py",

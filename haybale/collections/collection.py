@@ -109,7 +109,7 @@ class LazyPassages(Passages):
         return Passages, (self.ids, self.texts, self.doc_offsets, self.sections)
 
 
-def _utf8(column: pa.Array) -> memoryview:
+def utf8_bytes(column: pa.Array) -> memoryview:
     """Return the strings of a column, one after the other, as UTF-8."""
     column = column.cast(pa.large_string())
     _, offsets, values = column.buffers()
@@ -448,7 +448,7 @@ class Collection:
             for chunk in column.chunks:  # lengths first, so that "ab", "c" differs from "a", "bc"
                 sha.update(pc.binary_length(chunk).to_numpy().astype("<i8", copy=False).data)
             for chunk in column.chunks:
-                sha.update(_utf8(chunk))
+                sha.update(utf8_bytes(chunk))
         if self.metadata is not None:
             sha.update(json.dumps(self.metadata.to_pydict(), default=str).encode())
         return sha.hexdigest()

@@ -7,24 +7,16 @@ Several threads and processes may read and write one file at once.
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
-import time
-import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from haybale.collections.ids import as_id, as_ids
-from haybale.errors import InputError, StoreError, UnknownNameError
-from haybale.folders import check_new_file, replaced
+from haybale.errors import InputError, UnknownNameError
 from haybale.review.grades import check_grade
-from haybale.review.left_log import closed, opening
-from haybale.review.store_owner import Owner
+from haybale.review.store_file import StoreFile, now
+from haybale.review.store_format import StoreFormat
 from haybale.review.store_schema import UPGRADES, VERSION, create_tables, upgrade_tables
 
 Kind = Literal["judged", "known", "skipped", "undone", "drawn", "reached"]
@@ -33,8 +25,16 @@ GRADED = ("judged", "known")  # kinds of rows with a grade
 _SHUT = {"deleted": "restore it first", "closed": "open it again first"}  # events that end judging, while they are true
 RESOLUTION = "resolution"  # among the details of a row that resolves a conflict: the judges who resolved it
 
-APPLICATION = 0x68617962  # "hayb": SQLite's application id of these files
-_WRITE_TIMEOUT_SECONDS = 60.0  # how long to wait for another process that is writing
+JUDGEMENTS = StoreFormat(
+    name="store of judgements",
+    application=0x68617962,  # "hayb"
+    version=VERSION,
+    upgradable=UPGRADES,
+    create=create_tables,
+    upgrade=upgrade_tables,
+    permanent={"judgements": "*", "topics": "id, name, text, time", "engines": "*"},
+    whole="SELECT count(*) = coalesce(max(id), 0) FROM judgements",
+)
 
 # The document at which a row is now; a row that takes another one back is at the document of the other row.
 _DOC_ID = (
@@ -158,7 +158,7 @@ class TopicEvent:
 _ROW_COLUMNS = tuple(name for name in Judgement.__dataclass_fields__ if name != "number")
 
 
-class JudgementStore:
+class JudgementStore(StoreFile):
     """Judgements of topics, in an SQLite file or in memory.
 
     Threads may share a store, and several processes may open one file. Use it in a ``with`` statement, or call
@@ -185,102 +185,8 @@ class JudgementStore:
     [('doc-7', 1, 'Ada')]
     """
 
-    def __init__(self, path: str | Path | None = None, *, read_only: bool = False) -> None:
-        self.path = None if path is None else Path(path)
-        self._lock, self._is_closed = threading.RLock(), False
-        with self._errors():
-            if self.path is not None and not read_only:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            with nullcontext() if self.path is None else opening(self.path, APPLICATION):
-                self._connect(read_only)
-        self._let_go = weakref.finalize(self, closed, self.path or Path()) if self.path is not None else None
-
-    def _connect(self, read_only: bool) -> None:
-        how = "?mode=ro" if read_only else ""
-        self._connection = sqlite3.connect(
-            ":memory:" if self.path is None else f"{self.path.absolute().as_uri()}{how}",
-            uri=self.path is not None,
-            timeout=_WRITE_TIMEOUT_SECONDS,
-            isolation_level=None,  # transactions begin where the code says so
-            check_same_thread=False,
-        )
-        try:
-            self._set_up(read_only)
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def _set_up(self, read_only: bool) -> None:
-        run = self._connection.execute
-        run("PRAGMA foreign_keys = ON")
-        run("BEGIN")  # all three queries see one moment, while other processes make the store
-        application, version = run("PRAGMA application_id").fetchone()[0], run("PRAGMA user_version").fetchone()[0]
-        is_empty = not run("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-        run("COMMIT")
-        if application != APPLICATION and not (is_empty and application == 0):
-            raise StoreError(f"{self.path}: expected a store of judgements, found another database; give another path")
-        if version != VERSION and version not in UPGRADES and not (is_empty and version == 0 and not read_only):
-            raise StoreError(
-                f"{self.path}: expected version {VERSION} of the store, found {version}; use the version of haybale "
-                "that wrote it, and export its judgements with that version"
-            )
-        if read_only:
-            if version != VERSION:
-                self._read_upgraded_copy()
-            return
-        self._use_wal()
-        run("PRAGMA synchronous = FULL")  # a row is on disk before the call returns
-        if is_empty:
-            with self._writing():
-                if run("PRAGMA user_version").fetchone()[0] == 0:  # otherwise another process was faster
-                    create_tables(self._connection)
-                    run(f"PRAGMA application_id = {APPLICATION}")
-                    run(f"PRAGMA user_version = {VERSION}")
-        elif version != VERSION:
-            with self._writing():
-                upgrade_tables(self._connection)
-
-    def _read_upgraded_copy(self) -> None:
-        """Read a copy in memory that has the tables of today; the file of an older version stays as it is."""
-        with closing(self._connection) as file:
-            self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            file.backup(self._connection)
-        upgrade_tables(self._connection)
-
-    def _use_wal(self) -> None:
-        """Switch to a write-ahead log, for which SQLite itself does not wait while other processes open the file."""
-        end = time.monotonic() + _WRITE_TIMEOUT_SECONDS
-        while True:
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > end:
-                    raise
-            time.sleep(0.01)
-
-    @property
-    def owner(self) -> Owner | None:
-        """The engine that the judgements belong to; None before the store is first used with an engine."""
-        with self._errors():
-            return self._owner()
-
-    def _owner(self) -> Owner | None:
-        select = "SELECT identity, folder, time FROM engines ORDER BY id DESC LIMIT 1"
-        row = self._connection.execute(select).fetchone()
-        return None if row is None else Owner(*row)
-
-    def set_owner(self, identity: str, folder: str | None, before: Owner | None) -> bool:
-        """Bind the store to an engine, if its owner is still ``before``; return whether it was bound.
-
-        :func:`~haybale.review.engine_of_judgements.bind` says when a store may be bound.
-        """
-        with self._errors(), self._writing():
-            if self._owner() != before:
-                return False
-            values = (identity, folder, _now())
-            self._connection.execute("INSERT INTO engines (identity, folder, time) VALUES (?, ?, ?)", values)
-        return True
+    store_format = JUDGEMENTS
+    on_added: Callable[[Topic, Sequence[Judgement], Sequence[int]], None] | None = None  # called after rows were added
 
     def add_topic(self, name: str, text: str = "", settings: Mapping[str, Any] | None = None) -> Topic:
         """Add a topic, or return the one of that name.
@@ -304,7 +210,7 @@ class JudgementStore:
         with self._errors(), self._writing():
             topic = self._find(name)
             if topic is None:
-                values = (name, text, json.dumps(dict(settings or {})), _now())
+                values = (name, text, json.dumps(dict(settings or {})), now())
                 self._connection.execute("INSERT INTO topics (name, text, settings, time) VALUES (?, ?, ?, ?)", values)
                 topic = self._find(name)
         assert topic is not None
@@ -374,7 +280,7 @@ class JudgementStore:
             _check(row)
         marks = ", ".join(["?"] * (len(_ROW_COLUMNS) + 1))
         insert = f"INSERT INTO judgements (topic, {', '.join(_ROW_COLUMNS)}) VALUES ({marks})"
-        now, numbers = _now(), []
+        added_at, numbers = now(), []
         later = "SELECT 1 FROM judgements WHERE topic = ? AND id > ? LIMIT 1"
         with self._errors(), self._writing():
             if last is not None and self._connection.execute(later, [topic.number, last]).fetchone():
@@ -385,9 +291,11 @@ class JudgementStore:
                 raise InputError(f"topic {topic.name!r:.100} must be open to judge it, found it {kind}; {_SHUT[kind]}")
             for row in rows:
                 details = json.dumps(dict(row.details), sort_keys=True) if row.details else None
-                values = asdict(row) | {"time": row.time or now, "details": details}
+                values = asdict(row) | {"time": row.time or added_at, "details": details}
                 done = self._connection.execute(insert, [topic.number, *(values[name] for name in _ROW_COLUMNS)])
                 numbers.append(int(done.lastrowid or 0))
+        if self.on_added is not None and rows:
+            self.on_added(topic, rows, numbers)
         return numbers
 
     def judgements(self, topic: Topic, after: int = 0) -> list[Judgement]:
@@ -421,7 +329,7 @@ class JudgementStore:
 
     def _add_event(self, topic: Topic, kind: str, value: Any, judge: str) -> int:
         as_ids([kind, judge], "kind and judge of an event")
-        values = (topic.number, kind, json.dumps(value), judge, _now())
+        values = (topic.number, kind, json.dumps(value), judge, now())
         insert = "INSERT INTO topic_events (topic, kind, value, judge, time) VALUES (?, ?, ?, ?, ?)"
         return int(self._connection.execute(insert, values).lastrowid or 0)
 
@@ -464,15 +372,15 @@ class JudgementStore:
             :meth:`attached` returns. Default: not noted.
         """
         as_ids(rows.values(), "document ids")
-        now = _now()
+        moved_at = now()
         if not rows and (documents is None or self.attached() == (documents, last)):
             return
         with self._errors(), self._writing():
             insert = "INSERT INTO moves (judgement, doc_id, time) VALUES (?, ?, ?)"
-            self._connection.executemany(insert, [(number, doc_id, now) for number, doc_id in rows.items()])
+            self._connection.executemany(insert, [(number, doc_id, moved_at) for number, doc_id in rows.items()])
             if documents is not None:
                 insert = "INSERT INTO attachments (documents, last, time) VALUES (?, ?, ?)"
-                self._connection.execute(insert, [documents, last, now])
+                self._connection.execute(insert, [documents, last, moved_at])
 
     def moves(self, topic: Topic) -> list[tuple[str, str]]:
         """Return, for the rows of a topic that were moved, the document that was judged and the one where it is now."""
@@ -500,76 +408,6 @@ class JudgementStore:
         with self._errors():
             return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM judgements").fetchone()[0])
 
-    def backup(self, path: str | Path) -> None:
-        """Write a copy of one moment to a new file, while others read and write the store.
-
-        Parameters
-        ----------
-        path : str or Path
-            An existing file raises :class:`~haybale.OutputExistsError`. The copy appears when it is complete.
-        """
-        path = Path(path)
-        check_new_file(path)
-        with self._errors(), replaced(path) as aside, closing(sqlite3.connect(aside, isolation_level=None)) as copy:
-            self._connection.backup(copy)
-            copy.execute("UPDATE store SET id = lower(hex(randomblob(16)))")  # another file, with its own log
-
-    def close(self) -> None:
-        """Close the file. What is in memory only is lost."""
-        with self._lock:
-            self._is_closed = True
-            self._connection.close()
-            if self._let_go is not None:
-                self._let_go()
-
-    def __enter__(self) -> JudgementStore:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"JudgementStore({'in memory' if self.path is None else str(self.path)!r})"
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Hold a transaction in which no other process writes; it is on disk at the end, or undone after an error."""
-        run, n_changes = self._connection.execute, self._connection.total_changes
-        run("BEGIN IMMEDIATE")
-        try:
-            yield
-            if self._connection.total_changes != n_changes:
-                run("UPDATE store SET writes = writes + 1")
-            run("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                run("ROLLBACK")
-            raise
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Let one thread use the connection, and turn errors of SQLite into those of haybale."""
-        with self._lock:
-            if self._is_closed:
-                raise StoreError(
-                    f"{self.path}: expected an open store of judgements, found a closed one; open it again"
-                )
-            try:
-                yield
-            except sqlite3.IntegrityError as error:
-                if "undoes" in str(error):
-                    raise InputError(f"expected a judgement that counts, found one that was undone ({error})") from None
-                raise StoreError(
-                    f"{self.path}: the row must meet the conditions of the store ({error}); check its values"
-                ) from error
-            except (sqlite3.Error, OSError) as error:
-                if isinstance(error, StoreError):
-                    raise
-                raise StoreError(
-                    f"{self.path}: could not be used as a store of judgements ({error}); check that it is one, and "
-                    "that its disk can be written"
-                ) from error
-
 
 def _judgement(values: dict[str, Any]) -> Judgement:
     details = values["details"]
@@ -585,7 +423,3 @@ def _check(row: Judgement) -> None:
         check_grade(grade)
     elif grade is not None:
         raise InputError(f"a row of the kind {row.kind!r} must have no grade, found {grade!r}")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

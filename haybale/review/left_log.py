@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from haybale.errors import StoreError
+from haybale.review.interrupted_restore import finish_restore
+from haybale.review.store_format import StoreFormat
 
 _WAL_HEAD, _FRAME_HEAD = 32, 24  # bytes
 _SHARED_FIRST, _SHARED_SIZE = 0x40000002, 510  # the bytes of a file that connections of SQLite lock while they use it
@@ -34,16 +36,18 @@ _OPEN: Counter[str] = Counter()  # the files that this process has open, by real
 
 
 @contextmanager
-def opening(path: Path, application: int) -> Iterator[None]:
+def opening(path: Path, store_format: StoreFormat) -> Iterator[None]:
     """Note that this process opens a file, after its log was checked; if the block fails, note that it did not.
 
-    Call :func:`closed` when the file is closed. The lock is held while the log is checked only.
+    A restore of the file that was interrupted is finished first. Call :func:`closed` when the file is closed. The lock
+    is held while the log is checked only.
     """
     real = os.path.realpath(path)
+    finish_restore(path)
     with _LOCK:
         # Closing any descriptor of a file drops all locks that this process has on it, so a file in use is not touched.
         if not _OPEN[real]:
-            _check_log(real, application)
+            _check_log(real, store_format)
         _OPEN[real] += 1
     try:
         yield
@@ -101,7 +105,7 @@ def _locked(real: str) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _check_log(real: str, application: int) -> None:
+def _check_log(real: str, store_format: StoreFormat) -> None:
     """Set the log of a file that no process uses aside, with a warning, if it is not the file's own, or damaged."""
     log = Path(f"{real}-wal")
     if not os.path.exists(real) or _first_commit(log) is None:
@@ -111,7 +115,7 @@ def _check_log(real: str, application: int) -> None:
             return  # another process uses it, and has checked the log
         with tempfile.TemporaryDirectory(prefix="haybale-") as folder:
             try:
-                problem = _problem(descriptor, log, Path(folder), application)
+                problem = _problem(descriptor, log, Path(folder), store_format)
             except OSError as error:
                 raise StoreError(
                     f"{real}: its log could not be checked in {folder} ({error.strerror}); free space there, and open "
@@ -125,7 +129,7 @@ def _check_log(real: str, application: int) -> None:
                 os.unlink(f"{real}-shm")  # an index of the log, which SQLite makes anew
             warnings.warn(
                 f"{real}: expected a log of this file, found {problem}; it was set aside as {kept.name}, not replayed; "
-                "check that no judgement is missing",
+                "check that nothing is missing",
                 stacklevel=5,
             )
 
@@ -170,7 +174,7 @@ class _Written(NamedTuple):
     writes: int
 
 
-def _problem(descriptor: int, log: Path, folder: Path, application: int) -> str:
+def _problem(descriptor: int, log: Path, folder: Path, store_format: StoreFormat) -> str:
     """Return why a log must not be replayed into a file, judged by copies; an empty text if it may be.
 
     Raises StoreError if neither the file alone nor the file with its log is a whole store.
@@ -181,21 +185,21 @@ def _problem(descriptor: int, log: Path, folder: Path, application: int) -> str:
     shutil.copyfile(log, f"{both}-wal")
     with open(log, "rb") as file, open(f"{begun}-wal", "wb") as prefix:
         prefix.write(file.read(_first_commit(log) or 0))
-    is_whole, after = _is_whole(both, application), _written(both)
+    is_whole, after = _is_whole(both, store_format), _written(both)
     before, first = _written(alone), _written(begun)
-    is_whole_alone = _is_whole(alone, application) or _is_empty(alone)
+    is_whole_alone = _is_whole(alone, store_format) or _is_empty(alone)
     if not is_whole or after is None:
         if not is_whole_alone:
             raise StoreError(
-                f"{str(log).removesuffix('-wal')}: expected a whole store of judgements, found a damaged one with "
-                "and without its log; restore a backup with haybale restore"
+                f"{str(log).removesuffix('-wal')}: expected a whole {store_format.name}, found a damaged one with and "
+                "without its log; restore a backup"
             )
         return "one that is damaged, or of another file"
     if before is not None and before.id not in (None, after.id):
         return "one of another file"
     if is_whole_alone and before is not None:
         begins_at = before.writes if first is None else first.writes - 1
-        if not begins_at <= before.writes <= after.writes or _lacks_rows(alone, both):
+        if not begins_at <= before.writes <= after.writes or _lacks_rows(alone, both, store_format):
             return "one that does not continue it"
     return ""
 
@@ -217,25 +221,25 @@ def _is_empty(path: Path) -> bool:
         return False
 
 
-def _is_whole(path: Path, application: int) -> bool:
+def _is_whole(path: Path, store_format: StoreFormat) -> bool:
     """Return whether a file is a store without damage, and without a gap in the numbers of its rows."""
     try:
         with closing(sqlite3.connect(path)) as connection:
-            return is_whole_store(connection, application)
+            return is_whole_store(connection, store_format)
     except sqlite3.DatabaseError:
         return False
 
 
-def is_whole_store(connection: sqlite3.Connection, application: int) -> bool:
+def is_whole_store(connection: sqlite3.Connection, store_format: StoreFormat) -> bool:
     """Return whether an open database is a store without damage, and without a gap in the numbers of its rows."""
     run = connection.execute
     try:
-        if run("PRAGMA application_id").fetchone()[0] != application or run("PRAGMA foreign_key_check").fetchone():
+        is_of_format = run("PRAGMA application_id").fetchone()[0] == store_format.application
+        if not is_of_format or run("PRAGMA foreign_key_check").fetchone():
             return False
         if run("PRAGMA integrity_check").fetchall() != [("ok",)]:
             return False
-        n_rows, last = run("SELECT count(*), coalesce(max(id), 0) FROM judgements").fetchone()
-        return bool(n_rows == last)
+        return bool(run(store_format.whole).fetchone()[0])
     except sqlite3.DatabaseError:
         return False
 
@@ -252,12 +256,12 @@ def _written(path: Path) -> _Written | None:
         return None
 
 
-def _lacks_rows(before: Path, after: Path) -> bool:
-    """Return whether a store lacks topics or rows that it had before, or has changed ones."""
+def _lacks_rows(before: Path, after: Path, store_format: StoreFormat) -> bool:
+    """Return whether a store lacks permanent rows that it had before, or has changed ones."""
     with closing(sqlite3.connect(after)) as connection:
         connection.execute("ATTACH ? AS before", [str(before)])
         tables = {name for (name,) in connection.execute("SELECT name FROM before.sqlite_schema WHERE type = 'table'")}
-        for table, columns in {"judgements": "*", "topics": "id, name, text, time", "engines": "*"}.items():
+        for table, columns in store_format.permanent.items():
             both = f"SELECT {columns} FROM before.{table} EXCEPT SELECT {columns} FROM main.{table}"
             if table in tables and connection.execute(f"SELECT count(*) FROM ({both})").fetchone()[0]:
                 return True

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from haybale.errors import InputError, StoreError
 from haybale.folders import check_file, replaced
-from haybale.review.judgement_store import APPLICATION, JudgementStore
+from haybale.review.judgement_store import JUDGEMENTS, JudgementStore
 from haybale.review.left_log import is_whole_store, set_aside_name, unused
 
 _SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")  # ends of the names of SQLite's files beside a database
@@ -78,7 +78,7 @@ def _copy(backup: Path, aside: Path) -> int:
     with JudgementStore(backup, read_only=True) as store:
         store.backup(aside)
     with closing(sqlite3.connect(aside)) as copy:
-        is_whole = is_whole_store(copy, APPLICATION)
+        is_whole = is_whole_store(copy, JUDGEMENTS)
         n_rows = int(copy.execute("SELECT count(*) FROM judgements").fetchone()[0]) if is_whole else 0
     if not is_whole:
         raise StoreError(f"{backup}: expected a whole store of judgements, found a damaged one; give another backup")

@@ -65,8 +65,8 @@ def _not_blank(text: str) -> str:
     return text
 
 
-_NotBlank = AfterValidator(_not_blank)
-_NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
+NotBlank = AfterValidator(_not_blank)
+NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
 
 
 def _plain_numbers(value: Any) -> Any:
@@ -80,20 +80,20 @@ _PlainNumbers = BeforeValidator(_plain_numbers)
 Grade = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Text = Annotated[
     str,
-    _NotBlank,
+    NotBlank,
     Query(
         max_length=MAX_IN_ADDRESS,
         description="The text to search for; POST a longer one.",
-        json_schema_extra=_NOT_BLANK,
+        json_schema_extra=NOT_BLANK,
     ),
 ]
 LongText = Annotated[
     str,
-    _NotBlank,
+    NotBlank,
     Field(
         max_length=MAX_TEXT,
         description="The text; blank lines separate its paragraphs.",
-        json_schema_extra=_NOT_BLANK,
+        json_schema_extra=NOT_BLANK,
     ),
 ]
 Where = Annotated[str | None, Query(max_length=2000, description="An SQL condition on the metadata.")]
@@ -279,6 +279,7 @@ def search_api(workspace: Workspace) -> APIRouter:
         """Return the best documents for a text, with their best passages and what each ranker adds to the score."""
         results = with_links(workspace.search(q, k, where, ranker, offset, together=together), request, ranker)
         if format != "json":
+            workspace.logged.exported("hits of a search", len(results), format=format)
             return hits_response(results, format)
         return Response(results.to_json(), media_type="application/json")
 

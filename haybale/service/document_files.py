@@ -41,10 +41,17 @@ class DocumentFiles:
     engine : Engine
     max_cached_bytes : int, default 64 MiB
         Of the pictures in memory.
+    on_opened : callable, optional
+        Called with the id of a document, what of it was opened (``"page"`` or ``"file"``), and ``page=``.
     """
 
-    def __init__(self, engine: Engine, max_cached_bytes: int = MAX_CACHED_BYTES) -> None:
-        self.engine = engine
+    def __init__(
+        self,
+        engine: Engine,
+        max_cached_bytes: int = MAX_CACHED_BYTES,
+        on_opened: Callable[..., None] = lambda doc_id, part, **more: None,
+    ) -> None:
+        self.engine, self._on_opened = engine, on_opened
         self._files = OriginalFiles(engine)
         self._cache = _BoundedCache(max_cached_bytes)
 
@@ -58,7 +65,9 @@ class DocumentFiles:
         """
         check_document(self.engine, doc_id)
         with _as_not_found():
-            return view_page(self._files, doc_id, passage_id, page, self._draw)
+            view = view_page(self._files, doc_id, passage_id, page, self._draw)
+        self._on_opened(doc_id, "page", page=view.page)
+        return view
 
     def picture(self, view: PageView, with_boxes: bool = True) -> tuple[bytes, str]:
         """Return the picture of a page with or without its boxes, and its media type."""
@@ -77,6 +86,7 @@ class DocumentFiles:
         with _as_not_found():
             original = self._files.find(doc_id)
             data = original.read()
+        self._on_opened(doc_id, "file")
         is_pdf = original.suffix == ".pdf" and b"%PDF-" in data[:1024]
         return FileAnswer(original.name.rpartition("/")[2], data, is_pdf)
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import Response
 
 from haybale import __version__
+from haybale.service.acting_user import ActingUser
 from haybale.service.guarded_routes import GuardedRoute, OnlyGuarded, not_matched
 from haybale.service.problems import add_handlers
 
@@ -31,6 +32,7 @@ def guarded_app(
     application = FastAPI(title="haybale", version=__version__, redirect_slashes=False, lifespan=lifespan, **options)
     application.state.error_page = error_page
     application.add_middleware(OnlyGuarded)
+    application.add_middleware(ActingUser)
     add_handlers(application)
     application.router.route_class = GuardedRoute
     application.router.default = not_matched(application.router)

@@ -20,6 +20,14 @@ def named_ranker(ranker_text: str) -> tuple[str, str]:
     return (name, text) if equals and "(" not in name else (ranker_text, ranker_text)
 
 
+def named_model(named_folder: str) -> tuple[str, Path]:
+    """Return the name and the folder of a trained ranker; InputError for anything but ``NAME=FOLDER``."""
+    name, equals, folder = named_folder.partition("=")
+    if not equals or not name:
+        raise InputError(f"--model must be NAME=FOLDER, found {named_folder!r}; give the ranker a name")
+    return name, Path(folder)
+
+
 def fitted_rankers(
     engine: Engine, models: Iterable[tuple[str, str | Path]], rankers: Iterable[tuple[str, str]]
 ) -> dict[str, Ranker]:

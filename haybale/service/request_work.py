@@ -11,8 +11,8 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import parse_qs
 
 from fastapi import Request
@@ -26,7 +26,9 @@ from haybale.stopping_work import Work, stoppable
 
 MAX_BODY = 5_000_000  # bytes of a request
 MAX_UPLOAD = 100_000_000  # bytes of a request that imports a file
-BODY_SECONDS = 30.0  # for a request to arrive
+MAX_BODIES = 500_000_000  # bytes of all requests that are in memory at once
+BODY_SECONDS = 30.0  # for a request to arrive, and one more for every MIN_BODY_RATE bytes that have
+MIN_BODY_RATE = 100_000  # bytes a second
 ANSWER_SECONDS = 60.0  # for an answer, from the whole request
 LARGE_BYTES = 10_000  # a request with a larger body or query string is large
 MAX_WAITING = 32  # large requests that wait for others
@@ -35,6 +37,39 @@ LOOK_SECONDS = 0.02  # between two looks whether it is the turn of a request tha
 _FORM_TOKEN = re.compile(rb'name="csrf_token"\r\n\r\n([\w-]{1,100})\r\n')
 
 Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class BodyMemory:
+    """Counts the bytes of the requests that are in memory, so that many slow uploads together do not fill it.
+
+    Parameters
+    ----------
+    n_bytes : int, default 500,000,000
+        At most so many at once.
+    """
+
+    def __init__(self, n_bytes: int | None = None) -> None:
+        self._lock = threading.Lock()
+        self._n_free = MAX_BODIES if n_bytes is None else n_bytes
+
+    @contextmanager
+    def of_request(self) -> Iterator[Callable[[int], None]]:
+        """Yield what counts further bytes of a request; it raises an error if there is no room for them."""
+        n_held = 0
+
+        def hold(n_bytes: int) -> None:
+            nonlocal n_held
+            with self._lock:
+                if n_bytes > self._n_free:
+                    raise _BusyError
+                self._n_free -= n_bytes
+            n_held += n_bytes
+
+        try:
+            yield hold
+        finally:
+            with self._lock:
+                self._n_free += n_held
 
 
 class LargeRequests:
@@ -50,6 +85,7 @@ class LargeRequests:
         self._lock = threading.Lock()  # not of asyncio, because an application may run in several event loops
         self._n_free = n or max(2, (os.cpu_count() or 2) // 2)
         self._n_waiting = 0
+        self.bodies = BodyMemory()
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[bool]:
@@ -96,14 +132,31 @@ async def answered(
     max_body: int = MAX_BODY,
 ) -> None:
     """Read a request of at most ``max_body`` bytes, refuse what another site may have caused, and answer it."""
+    with scope["state"]["access"].large_requests.bodies.of_request() as hold:
+        await _answered(handle, scope, receive, send, is_change, is_large, max_body, hold)
+
+
+async def _answered(
+    handle: Handle,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    is_change: bool,
+    is_large: bool,
+    max_body: int,
+    hold: Callable[[int], None],
+) -> None:
     request, body = Request(scope), b""
     refusal: Response | None = None
     try:
-        body = await asyncio.wait_for(_whole_body(request.headers, receive, max_body), BODY_SECONDS)
+        body = await _whole_body(request.headers, receive, max_body, hold)
     except TimeoutError:
-        refusal = problem(408, f"expected the whole request within {BODY_SECONDS:.0f} seconds; send it at once")
+        limits = f"{BODY_SECONDS:.0f} seconds, and one more for every {MIN_BODY_RATE:,} bytes"
+        refusal = problem(408, f"expected the whole request within {limits}; send it at once")
     except _TooLargeError:
         refusal = as_asked(request, 413, f"expected at most {max_body:,} bytes, found more; shorten the request")
+    except _BusyError:
+        refusal = _busy(request)
     except _GoneError:
         return
     if refusal is None and is_change and not scope["state"]["has_token"]:
@@ -117,9 +170,13 @@ async def answered(
             if has_turn:
                 await _worked(handle, scope, body, receive, send)
                 return
-        busy = as_asked(request, 503, "too many large requests at once; try it again in a few seconds")
-        busy.headers["retry-after"] = "5"
-        await busy(scope, receive, send)
+        await _busy(request)(scope, receive, send)
+
+
+def _busy(request: Request) -> Response:
+    answer = as_asked(request, 503, "too many large requests at once; try it again in a few seconds")
+    answer.headers["retry-after"] = "5"
+    return answer
 
 
 def _is_large(request: Request, body: bytes) -> bool:
@@ -185,21 +242,27 @@ class _GoneError(Exception):
     pass
 
 
-async def _whole_body(headers: Headers, receive: Receive, max_body: int) -> bytes:
-    """Return the body of a request."""
+class _BusyError(Exception):
+    pass
+
+
+async def _whole_body(headers: Headers, receive: Receive, max_body: int, hold: Callable[[int], None]) -> bytes:
+    """Return the body of a request; one that comes too slowly raises TimeoutError."""
     if "content-length" not in headers and "transfer-encoding" not in headers:
         return b""
     if int(headers.get("content-length", "0")) > max_body:
         raise _TooLargeError
-    parts, size = [], 0
+    parts, size, start = [], 0, time.monotonic()
     while True:
-        message = await receive()
+        seconds = start + BODY_SECONDS + size / MIN_BODY_RATE - time.monotonic()
+        message = await asyncio.wait_for(receive(), seconds)
         if message["type"] == "http.disconnect":
             raise _GoneError
         part = message.get("body", b"")
         size += len(part)
         if size > max_body:
             raise _TooLargeError
+        hold(len(part))
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -32,7 +32,7 @@ from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
 from haybale.service.request_errors import NotAllowedError, TooManyGuessesError
 from haybale.service.request_work import MAX_UPLOAD, LargeRequests
-from haybale.service.roles import ADMINISTER, NONE
+from haybale.service.roles import ADMINISTER, NONE, RANKS, READ
 from haybale.service.sessions import Sessions
 from haybale.service.users import ANYBODY, User, Users
 from haybale.service.users_file import UsersFile
@@ -163,6 +163,16 @@ class Access:
             return None
         listed = None if self.users is None else self.users.by_name().get(name)
         return listed or User(name, self.new_users)
+
+    def may_read(self, name: str, matter: str | None) -> bool:
+        """Return whether a user, who is not asking now, may read a matter; where users have no names, everybody may."""
+        users = {} if self.users is None else self.users.by_name()
+        if "" in users or (self.users is None and self.user_header is None):
+            return True
+        user = users.get(name)
+        if user is None and self.user_header is not None:
+            user = User(name, self.new_users)
+        return user is not None and RANKS[user.within(matter).right] >= RANKS[READ]
 
     def _user(self, name: str, credential: str) -> User | None:
         user = None if self.users is None else self.users.by_name().get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,7 @@ class ServedRankers:
             ranker._check_answers(None)
         bind(judgements, engine)
         self.engine = engine
+        self.on_trained: Callable[..., None] = lambda what, **more: None  # called after something was done
         self._rankers, self._default = dict(rankers), next(iter(rankers))
         self._lock = threading.RLock()
         self._trainings: Trainings | None = None
@@ -101,7 +102,9 @@ class ServedRankers:
         InputError
             If a training is running, or the engine or the judgements are in memory only.
         """
-        return self._with_trainings().start(self.ranker(), recipe, random_state)
+        training = self._with_trainings().start(self.ranker(), recipe, random_state)
+        self.on_trained("started", training=training.id, recipe=recipe, random_state=random_state)
+        return training
 
     @property
     def can_train(self) -> bool:
@@ -124,6 +127,7 @@ class ServedRankers:
             trainings.accept(number)
             self._default = _trained_name(number)
             self._keep_trained(number, model)
+            self.on_trained("accepted", training=number, ranker=self._default)
             return self._default
 
     def _keep_trained(self, number: int, model: Ranker) -> None:
@@ -136,7 +140,9 @@ class ServedRankers:
         trainings = self._with_trainings()
         with self._lock:
             trainings.revert()
-            return self._take_over_accepted()
+            name = self._take_over_accepted()
+            self.on_trained("reverted", ranker=name)
+            return name
 
     def _take_over_accepted(self) -> str:
         """Make the ranker that was accepted last the default, if it can be loaded; otherwise the first one."""

@@ -12,13 +12,15 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from haybale.errors import InputError
+from haybale.service.drained_requests import DrainedRequests
 from haybale.service.proxies import FromProxies
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
 _HEAD_SECONDS = 15.0  # for the head of a request, from the connection or from the last answer
-_READ_SECONDS = 120.0  # for a client to take an answer, from its request
+_STILL_SECONDS = 120.0  # for a request that makes no progress: of its body, of its work, and of its answer
+_MIN_MOVED_BYTES = 300_000  # that a body or an answer must move between two looks to have made progress
 _IDLE_SECONDS = 15  # of a connection between two requests
 _GRACE_SECONDS = 30  # for running requests to finish when the service ends
 _MAX_HEAD_BYTES = 64 * 1024
@@ -29,10 +31,17 @@ _SWITCH_SECONDS = 0.0005
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP as uvicorn speaks it, but a connection ends if no request comes, or if nobody reads the answer."""
+    """HTTP as uvicorn speaks it, but a connection ends if no request comes, or if nobody reads the answer.
+
+    A look every fifteen seconds compares the request, the bytes that have come and those that are still to be sent with
+    the last look. uvicorn counts an answer as complete when it is in a buffer, from which a slow client may read for
+    minutes.
+    """
 
     _seen: Any = None  # the request at the last look
-    _looks = 0  # the number of looks in a row at which the request was the same
+    _looks = 0  # the number of looks in a row at which the request was the same, and has made no progress
+    _n_received = _n_received_then = 0  # bytes until now, and until the last look
+    _n_unsent = 0  # bytes in the buffer at the last look
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer that looks whether the client is too slow."""
@@ -44,22 +53,34 @@ class PatientProtocol(H11Protocol):
         self._timer.cancel()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Count what has come, and read it."""
+        self._n_received += len(data)
+        super().data_received(data)
+
     def _look(self) -> None:
-        is_same, self._seen = self.cycle is self._seen, self.cycle
-        self._looks = self._looks + 1 if is_same else 0
-        is_waiting = self.cycle is None or self.cycle.response_complete
-        if is_same and (is_waiting or self._looks * _HEAD_SECONDS >= _READ_SECONDS):
+        n_unsent = self.transport.get_write_buffer_size()
+        n_sent = self._n_unsent - n_unsent
+        has_moved = (
+            self._n_received - self._n_received_then >= _MIN_MOVED_BYTES
+            or n_sent >= _MIN_MOVED_BYTES
+            or n_sent == self._n_unsent > 0  # the rest of an answer
+        )
+        self._looks = self._looks + 1 if self.cycle is self._seen and not has_moved else 0
+        self._seen, self._n_unsent, self._n_received_then = self.cycle, n_unsent, self._n_received
+        is_waiting = not n_unsent and (self.cycle is None or self.cycle.response_complete)
+        if self._looks and (is_waiting or self._looks * _HEAD_SECONDS >= _STILL_SECONDS):
             self.transport.abort()
             return
         self._timer = self.loop.call_later(_HEAD_SECONDS, self._look)
 
 
-def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None], proxies: Sequence[str] = ()) -> None:
+def run(application: ASGIApp, host: str, port: int, ready: Callable[[str], None], proxies: Sequence[str] = ()) -> None:
     """Serve an application until the process gets SIGINT or SIGTERM; running requests finish first.
 
     Parameters
     ----------
-    application : FastAPI
+    application : ASGI application
     host : str
     port : int
         0 for any free one.
@@ -81,7 +102,7 @@ def run(application: FastAPI, host: str, port: int, ready: Callable[[str], None]
     with listening:
         shown = f"[{host}]" if ":" in host else host
         config = uvicorn.Config(
-            FromProxies(application, proxies),
+            DrainedRequests(FromProxies(application, proxies)),
             http=PatientProtocol,
             ws="none",
             loop="asyncio",

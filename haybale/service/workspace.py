@@ -38,12 +38,16 @@ from haybale.service.document_counts import DocumentCounts
 from haybale.service.document_files import DocumentFiles
 from haybale.service.document_list import DocumentList, default_order, list_documents
 from haybale.service.facets import Facet
+from haybale.service.logged_actions import LoggedActions
 from haybale.service.long_queries import LongQueries
+from haybale.service.matter_log import MatterLog
+from haybale.service.matter_store import MatterFile, searches_file_of
 from haybale.service.offers import Offers
 from haybale.service.open_reviews import OpenReviews
 from haybale.service.opened_document import OpenedDocument, open_document
 from haybale.service.request_errors import NotFoundError, check_document
 from haybale.service.request_texts import check_length, paragraphs
+from haybale.service.saved_searches import SavedSearches
 from haybale.service.served_rankers import ServedRankers
 from haybale.service.topic_desk import TopicDesk
 from haybale.service.topic_groups import TopicGroups
@@ -84,6 +88,11 @@ class Workspace(ServedRankers):
     clock : callable, default time.monotonic
         Returns the time in seconds, by which documents that a judge sees are held from others.
 
+    Attributes
+    ----------
+    searches, log : SavedSearches and MatterLog
+        Saved searches, and what everybody does. They are kept beside the store, in ``judgements-searches.sqlite``.
+
     Examples
     --------
     >>> from haybale import parse
@@ -111,7 +120,12 @@ class Workspace(ServedRankers):
         check_parameters("Workspace", {"processes": processes}, {"processes": FROM_0})
         super().__init__(engine, rankers, judgements, models, processes)
         self.store = judgements
-        self.files, self.added_records = DocumentFiles(engine), AddedRecords(engine)
+        self.matter = MatterFile(engine, None if judgements.path is None else searches_file_of(judgements.path))
+        self.log = MatterLog(self.matter)
+        self.logged = LoggedActions(self.log, self.matter, self.ranker)
+        self.searches = SavedSearches(self.matter, self.logged, self.ranker, self.condition)
+        judgements.on_added, self.on_trained = self.logged.judged, self.logged.trained
+        self.files, self.added_records = DocumentFiles(engine, on_opened=self.logged.opened), AddedRecords(engine)
         self.counts = DocumentCounts(engine)
         self._rows: dict[int, TopicRows] = {}
         self._reviews = OpenReviews(engine, judgements)
@@ -167,11 +181,14 @@ class Workspace(ServedRankers):
         check_parameters("search", {"k": k, "offset": offset}, {"k": COUNT, "offset": FROM_0})
         if offset + k > MAX_RESULTS:
             raise InputError(f"offset + k must be at most {MAX_RESULTS:,}, found {offset + k:,}; narrow the search")
-        parts, results = paragraphs(text), None
+        parts, results, before = paragraphs(text), None, self.logged.documents()
         if self.processes is not None and topic is None:
             results = self.processes.search(self._chosen(ranker), parts, k, where, offset, together)
         if results is None:
             results = search(self._searched(ranker, topic, judge), parts, k, where, offset, together)
+        doc_ids, documents = [hit.doc_id for hit in results], (before, self.logged.documents())
+        more = {"where": where, "k": k, "offset": offset, "topic": topic, "together": together}
+        self.logged.searched(text, doc_ids, self._chosen(ranker), documents, judge, **more)
         return results
 
     def explain(
@@ -185,6 +202,7 @@ class Workspace(ServedRankers):
     ) -> tuple[Explanation, list[Snippet]]:
         """Explain the score that a document has in :meth:`search`, and return its best passages."""
         check_document(self.engine, doc_id)
+        self.logged.opened(doc_id, "explanation", judge)
         return explain_hit(self._searched(ranker, topic, judge), paragraphs(text), doc_id, where)
 
     def _searched(self, ranker: str | None, topic: int | None, judge: str) -> Ranker | TopicSearch:
@@ -215,8 +233,10 @@ class Workspace(ServedRankers):
         """
         check_parameters("document", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
         check_document(self.engine, doc_id)
-        snapshot = self.engine.snapshot()
-        matching = self.explain(text, doc_id, where, ranker)[1] if text and text.strip() else []
+        self.logged.opened(doc_id, "text", judge)
+        snapshot, matching = self.engine.snapshot(), list[Snippet]()
+        if text and text.strip():
+            matching = explain_hit(self.ranker(ranker), paragraphs(text), doc_id, where)[1]
         digest = self._texts().of([doc_id])[doc_id]
         all_rows = {rows.topic.name: rows for rows in self._all_rows()}
         judged = {name: grades for name, rows in all_rows.items() if (grades := rows.grades(doc_id, judge, digest))}
@@ -247,7 +267,9 @@ class Workspace(ServedRankers):
         """
         check_parameters("documents", {"offset": offset, "limit": limit}, {"offset": FROM_0, "limit": COUNT})
         order = (sort, descending) if sort else default_order(self.engine)
-        return list_documents(self.engine, where, *order, offset, limit)
+        listed = list_documents(self.engine, where, *order, offset, limit)
+        self.logged.listed(where, order, offset, listed)
+        return listed
 
     def facets(self) -> list[Facet]:
         """Return the columns of the metadata with their values and counts, or their ranges, among all documents."""
@@ -441,19 +463,26 @@ class Workspace(ServedRankers):
 
         With the name of a judge, those that this judge must not see are left out.
         """
-        return self._review(topic).export(format, documents=documents, seen_by=judge)
+        content = self._review(topic).export(format, documents=documents, seen_by=judge)
+        self.logged.exported(f"topic {topic}", len(content), judge or "", format=format, documents=documents)
+        return content
 
     def export_workbook(self, topic: int, documents: str = "judged", judge: str | None = None) -> bytes:
         """Return the table of a topic as an Excel workbook, as :meth:`export` does."""
-        return exported_workbook(self._review(topic), documents, judge)
+        content = exported_workbook(self._review(topic), documents, judge)
+        self.logged.exported(f"topic {topic}", len(content), judge or "", format="xlsx", documents=documents)
+        return content
 
     def report(self, topic: int, documents: str = "judged", judge: str | None = None) -> TopicReport:
         """Return what is taken along of a topic (:meth:`haybale.Review.report`), as a judge may see it."""
-        return self._review(topic).report(documents, judge)
+        report = self._review(topic).report(documents, judge)
+        self.logged.exported(f"topic {topic}", None, judge or "", format="report", documents=documents)
+        return report
 
     def write_topic(self, topic: int, path: Path, judge: str | None = None, **options: Any) -> None:
         """Write a topic as one zip file or folder (:func:`haybale.review.write_topic`), as a judge may see it."""
         write_topic(self._review(topic), path, seen_by=judge, **options)
+        self.logged.exported(f"topic {topic}", None, judge or "", format="folder")
 
     def grades(self, topic: int, doc_id: str, judge: str) -> dict[str, int]:
         """Return the latest grade of each judge of a document that a judge may see; who judged last is last."""
@@ -524,6 +553,7 @@ class Workspace(ServedRankers):
         """End a running training, the process that adds records, and the processes that search."""
         self.added_records.stop()
         super().close()
+        self.matter.close()
 
     # Training.
 
@@ -547,6 +577,7 @@ class Workspace(ServedRankers):
 
     def refresh(self) -> bool:
         """Take over documents that others have added to the engine's folder; return whether anything has changed."""
+        self.matter.checkpoint()
         if self.processes is not None:
             self.processes.refresh()
         return self.engine.refresh()

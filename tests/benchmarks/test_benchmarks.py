@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.commands import word_folder
 from support.structured import structured_collection
 from support.tiny_models import save_bi_encoder
 from support.topics import topic_collection
@@ -130,6 +131,16 @@ def test_small_first_stages(ran: Any, script: Any, words: Path, tmp_path: Path) 
 def test_small_filters(ran: Any) -> None:
     pytest.importorskip("duckdb")
     assert "| `id = 'd777'` | 1 |" in ran("bench_filters", "filters.md", "--documents", "1000", "--rounds", "2")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_small_log(ran: Any, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    folder = tmp_path / "folder"
+    word_folder(folder)
+    page = ran("bench_log", "log.md", str(folder), "--searches", "20", "--lines", "100")
+    assert re.search(r"^\| 10 hits, 20 threads at once \| [\d.]+ \|", page, re.M)
+    assert "100 lines" in page
 
 
 @pytest.mark.skipif(shutil.which("pdftotext") is None, reason="needs pdftotext")
@@ -571,3 +582,12 @@ def test_pages_say_what_was_measured(script: Any) -> None:
     assert lines == "\n".join(script("bench_gpu").page(loaded(RESULTS / "gpu.json"))).splitlines()
     lines = (RESULTS / "stopping.md").read_text(encoding="utf-8").splitlines()
     assert lines == "\n".join(script("bench_stopping").page(loaded(RESULTS / "stopping.json"))).splitlines()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.thorough
+def test_small_operation(ran: Any, words: Path, tmp_path: Path) -> None:
+    options = ("--judgements", "40", "--processes", "1", "--folder", str(tmp_path))
+    page = ran("bench_operation", "operation.md", str(words), *options, ADDED=10, SEARCHES=3)
+    assert "24 documents in 48 passages" in page
+    assert page.count("| with the engine") == 2

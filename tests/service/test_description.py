@@ -119,6 +119,33 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     assert "haybale_documents" in service.metrics_text()
 
 
+def test_saved_searches_and_the_log_are_described(client: Any, document: dict[str, Any]) -> None:
+    service = GeneratedClient(document, client)
+    assert service.change_log({"is_on": True, "keep_days": 90})["is_on"]
+    saved = service.save_search({"name": "dogs", "q": "dog damage", "where": "year > 2000", "ranker": "bm25", "k": 5})
+    number = saved["id"]
+    assert service.change_search({"name": "bites", "is_shared": True}, number=number)["name"] == "bites"
+    news = service.saved_search(number=number)
+    assert (len(news["hits"]), news["n_new"]) == (5, 0)
+    assert service.see_search({"state": news["state"]}, number=number)["since"] >= news["since"]
+    assert "/feed?token=" in service.change_feed({"is_open": True}, number=number)["address"]
+    assert service.change_feed({"is_open": False}, number=number) == {"address": None}
+    assert service.change_mail({"address": "ada@example.org"}, number=number)["address"] == "ada@example.org"
+    assert service.searches()["searches"][0]["mail"] == "ada@example.org"
+    assert service.change_mail({"address": ""}, number=number) == {"address": None}
+    assert service.delete_search({}, number=number) == {"id": number}
+    service.search(q="dog damage", k=3)
+    log = service.log_lines(action="search", limit=1)
+    assert log["n_lines"] > 1
+    again = service.repeat_search(number=log["lines"][0]["number"])
+    assert (again["is_same"], len(again["hits"])) == (True, 3)
+    checked = service.check_log({"heads": [log["head"]]})
+    assert (checked["is_whole"], checked["n_heads"]) == (True, 1)
+    assert service.export_log(format="csv").startswith("number,time,user,action,details,before")
+    assert len(service.export_log().splitlines()) > checked["n_lines"]
+    service.change_log({"is_on": False, "keep_days": 0})
+
+
 def test_every_problem_is_described(client: Any, document: dict[str, Any]) -> None:
     service = GeneratedClient(document, client)
     for problem, status in (

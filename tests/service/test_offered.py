@@ -14,12 +14,14 @@ from support.decisions import decisions
 from haybale.service import create_app
 from haybale.service.guarded_routes import GuardedRoute
 from haybale.service.roles import RANKS
+from haybale.service.saved_searches import SavedQuery
 from haybale.service.security import Access
 from haybale.service.users import User, Users, digest_of
 
 RIGHTS = ("none", "read", "judge", "administer")
 TEXT = "notice periods of leases"
-STARTS = ("/", "/topics", "/train", "/help", "/records", "/unread", "/sessions", f"/?q={TEXT}&topic=1", f"/?q={TEXT}")
+STARTS = ("/", "/searches", "/topics", "/train", "/help", "/records", "/unread", "/sessions")
+STARTS += (f"/?q={TEXT}&topic=1", f"/?q={TEXT}")
 
 
 class Offers(HTMLParser):
@@ -56,6 +58,8 @@ def application(workspace: Any) -> Any:
     workspace.desk.change_protocol(1, {"n_stages": 2, "inclusion_criteria": "leases"}, "Ann")
     workspace.create_topic("deleted")
     workspace.desk.delete(2, "Eve")
+    workspace.searches.save(SavedQuery(TEXT, ranker="bm25"), "leases", "Ann", is_shared=True)
+    workspace.log.change(is_on=True, user="Eve")
     users = Users(User(f"may {right}", right, digest=digest_of(f"token {right}")) for right in RIGHTS)
     return create_app(workspace, Access(users))
 

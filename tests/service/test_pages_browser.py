@@ -15,6 +15,7 @@ from support.site import Site, close, site_of, violations
 from haybale import Engine, parse
 from haybale.review import JudgementStore
 from haybale.service import Workspace
+from haybale.service.saved_searches import SavedQuery
 
 pytestmark = needs_browser
 
@@ -350,6 +351,11 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
     site.workspace.judges(topic).resolve("003.md", 1, "Bob", "we have talked", together_with="Ada")
     site.workspace.duplicates.change(topic, "join", ["002.md", "003.md"])
     long = site.workspace.long_queries.keep("A rent is due.\n\nA notice ends the lease.")
+    site.workspace.log.change(is_on=True, user="")
+    saved = site.workspace.searches.save(SavedQuery(QUESTION, ranker="both"), "contracts", "Ada", is_shared=True).id
+    site.workspace.searches.open_feed(saved, "Ada")
+    line = site.workspace.log.head.number + 1
+    site.workspace.search(QUESTION, 5, judge="Ada")
     page = site.open("/", judge="Ada")
     for path in (
         "/",
@@ -367,6 +373,11 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         f"/topics/{topic}",
         f"/topics/{topic}/judges",
         f"/topics/{topic}/duplicates",
+        "/searches",
+        f"/searches/{saved}",
+        "/log",
+        f"/log/{line}",
+        f"/log/{line}/repeat",
         "/train",
         "/help",
         "/nothing-here",
@@ -382,7 +393,34 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
         page.set_viewport_size(PHONE)
         assert page.evaluate(OVERFLOW) <= 0, path
         assert page.evaluate("performance.getEntriesByType('resource').every((each) => each.name.startsWith(origin))")
+    site.workspace.log.change(is_on=False, user="")
     page.errors[:] = [each for each in page.errors if "status of 4" not in each]  # of pages about errors
+    close(page)
+
+
+@pytest.mark.parametrize("options", [{"java_script_enabled": False}, {"viewport": PHONE}])
+def test_a_search_is_saved_looked_at_and_deleted(site: Site, options: dict[str, Any]) -> None:
+    page = site.open("/", judge="Cyd", **options)
+    page.locator("#q").fill("notice to terminate")
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.get_by_text("Save this search").click()
+    page.get_by_label("Hits to watch").fill("5")
+    page.locator("#save-name").fill("notices")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="notices").wait_for()
+    expect(page.locator("#found")).to_contain_text("Nothing is new since")
+    page.get_by_role("button", name="Make a feed").click()
+    expect(page.locator("#feed")).to_have_value(re.compile(r"^http://127\.0\.0\.1:\d+/feed\?token="))
+    page.get_by_label("Mail new hits to").fill("cyd@example.org")
+    page.get_by_role("button", name="Mail me").click()
+    expect(page.get_by_role("button", name="End the feed")).to_be_visible()
+    page.get_by_role("link", name="Saved", exact=True).click()
+    expect(page.locator("tbody tr")).to_contain_text(["feed"])
+    page.get_by_role("link", name="notices").click()
+    page.get_by_role("button", name="I have seen these").click()
+    page.get_by_role("button", name="Delete this search").click()
+    expect(page.get_by_role("heading", name="Saved searches")).to_be_visible()
+    expect(page.get_by_role("link", name="notices")).to_have_count(0)
     close(page)
 
 

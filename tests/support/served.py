@@ -21,14 +21,14 @@ from haybale.service import Workspace, create_app
 class Served:
     """``haybale serve`` in a process; a context manager that ends it.
 
-    Searches run in the service itself unless ``processes`` is given; None is the default of the command.
+    Searches run in the service itself unless ``processes`` is given; None is the default of the command. ``before`` is
+    code that the process runs first, such as one that sets limits.
     """
 
-    def __init__(self, engine: Path, *options: str, processes: int | None = 0) -> None:
+    def __init__(self, engine: Path, *options: str, processes: int | None = 0, before: str = "") -> None:
         command = [
             sys.executable,
-            "-m",
-            "haybale",
+            *(["-c", f"{before}\nfrom haybale.cli import main\nmain()"] if before else ["-m", "haybale"]),
             "serve",
             str(engine),
             "--port",

@@ -6,21 +6,44 @@ from pathlib import Path
 from typing import Annotated
 
 from haybale.cli.application import MORE, command
-from haybale.cli.options import argument
+from haybale.cli.options import RESULTS, argument, option
 from haybale.cli.terminal import note
 from haybale.errors import InputError
 
 
 @command(MORE)
 def backup(
-    judgements: Annotated[Path, argument("The file that keeps the judgements.")],
-    out: Annotated[Path, argument("The new file for the copy.")],
+    matter: Annotated[Path, argument("The folder of an engine; or a file of judgements, which is copied alone.")],
+    out: Annotated[Path, argument("The new folder, or the new file if its name ends in .zip.")],
+    judgements: Annotated[
+        Path | None,
+        option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
+    ] = None,
+    models: Annotated[
+        Path | None, option("The folder of trained rankers. Default: beside --judgements, named after it.", RESULTS)
+    ] = None,
+    with_engine: Annotated[
+        bool, option("Copy the engine's folder, too. Default: only what is beside it.", RESULTS, "--with-engine")
+    ] = False,
 ) -> None:
-    """Copy a file of judgements while it is in use; the copy is of one moment."""
-    from haybale.review import JudgementStore
+    """Copy an engine's judgements, trained rankers and long queries while they are in use; all are of one moment.
 
-    if not judgements.is_file():
-        raise InputError(f"{judgements}: expected a store of judgements, found no file; check the path")
-    with JudgementStore(judgements) as store:
+    The original files of documents and the file of users are not copied. haybale restore puts the copy in place.
+    """
+    from haybale.review import JudgementStore
+    from haybale.service import backup_matter
+
+    if matter.is_dir():
+        written = backup_matter(matter, out, judgements, models, with_engine)
+        note(
+            f"Copied {written.n_rows:,} rows of judgements and {written.n_files:,} files, {written.n_bytes:,} bytes, "
+            f"to {out}."
+        )
+        return
+    if not matter.is_file():
+        raise InputError(f"{matter}: expected a store of judgements or an engine, found neither; check the path")
+    if judgements is not None or models is not None or with_engine:
+        raise InputError(f"{matter}: expected an engine with these options, found a file; give the engine's folder")
+    with JudgementStore(matter) as store:
         store.backup(out)
-        note(f"Copied {store.n_rows():,} rows of {judgements} to {out}.")
+        note(f"Copied {store.n_rows():,} rows of {matter} to {out}.")

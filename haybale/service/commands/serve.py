@@ -77,6 +77,15 @@ def serve(
             RESULTS,
         ),
     ] = None,
+    log: Annotated[
+        bool | None,
+        option(
+            "Turn the log of searches, openings, judgements, exports and trainings on or off. Default: as it is; off "
+            "at first.",
+            RESULTS,
+            "--log/--no-log",
+        ),
+    ] = None,
     idle_minutes: Annotated[
         float,
         option(
@@ -128,6 +137,14 @@ def serve(
             ACCESS,
         ),
     ] = None,
+    https_only: Annotated[
+        bool,
+        option(
+            "Redirect browsers that come by HTTP, as --proxy says, to HTTPS, and tell them to stay there. Default: no.",
+            ACCESS,
+            "--https-only",
+        ),
+    ] = False,
     root_path: Annotated[
         str, option("The path under which a proxy serves the pages, such as /cases. Default: none.", ACCESS)
     ] = "",
@@ -141,8 +158,9 @@ def serve(
     import_optional("fastapi", "serve")
     import_optional("uvicorn", "serve")
     from haybale.parallel import cpus
+    from haybale.service.https_only import HttpsOnly
     from haybale.service.matters.matter_folders import is_single
-    from haybale.service.named_rankers import named_ranker
+    from haybale.service.named_rankers import named_model, named_ranker
     from haybale.service.security import LOOPBACK
     from haybale.service.serving import run
 
@@ -151,18 +169,20 @@ def serve(
     made = None
     if host not in LOOPBACK and users is None and token is None and user_header is None:
         token = made = secrets.token_urlsafe(32)
+    if https_only and not proxy:
+        raise InputError("--https-only needs --proxy, found none; give the address of the proxy that has HTTPS")
     if user_header is not None and not proxy:
         raise InputError("--user-header needs --proxy; give the address from which the header is believed")
     access = _access(users, token, [host, *(allow_host or [])], idle_hours, user_header, new_users)
     n_processes = min(_MAX_PROCESSES, cpus()) if processes is None else processes
-    named = _NamedRankers(list(map(_named_model, model or [])), list(map(named_ranker, ranker or [])))
+    named = _NamedRankers(list(map(named_model, model or [])), list(map(named_ranker, ranker or [])))
     with ExitStack() as block:
         if is_single(engines):
-            served = _one(block, engines[0], named, n_processes, judgements, models, access_log, access, root_path)
+            served = _one(block, engines[0], named, n_processes, judgements, models, access_log, log, access, root_path)
         elif judgements is not None or models is not None:
             raise InputError("--judgements and --models need one engine, found several or a folder; omit them")
         else:
-            served = _several(block, engines, named, n_processes, idle_minutes, access_log, access, root_path)
+            served = _several(block, engines, named, n_processes, idle_minutes, access_log, log, access, root_path)
         application, about = served
 
         def ready(address: str) -> None:
@@ -171,7 +191,8 @@ def serve(
                 show(f"token: {made}")
             note(f"{about} Ctrl-C ends the service.")
 
-        run(application, host, port, ready, _proxies(proxy or []))
+        guarded = HttpsOnly(application, access, root_path) if https_only else application
+        run(guarded, host, port, ready, _proxies(proxy or []))
 
 
 def _proxies(proxies: list[str]) -> list[str]:
@@ -223,25 +244,29 @@ def _one(
     judgements: Path | None,
     models: Path | None,
     access_log: Path | None,
+    log: bool | None,
     access: Access,
     root_path: str,
 ) -> tuple[FastAPI, str]:
     """Return the application of one engine, and what to say about it; what it needs is closed with the block."""
     from haybale.review import JudgementStore, judgement_file_of
+    from haybale.review.interrupted_restore import finish_restore
     from haybale.service import Workspace, create_app
     from haybale.service.named_rankers import fitted_rankers
 
+    finish_restore(judgements or judgement_file_of(folder))
     engine = haybale.Engine.open(folder).prepare()
     texts = named.texts if named.texts or named.models else [(DEFAULT_RANKER, DEFAULT_RANKER)]
     rankers = fitted_rankers(engine, named.models, texts)
     path = judgements or judgement_file_of(engine)
-    log = sys.stderr if access_log is not None and str(access_log) == "-" else None
-    if access_log is not None and log is None:
-        log = block.enter_context(access_log.open("a", encoding="utf-8"))
+    requests = sys.stderr if access_log is not None and str(access_log) == "-" else None
+    if access_log is not None and requests is None:
+        requests = block.enter_context(access_log.open("a", encoding="utf-8"))
     workspace = Workspace(engine, rankers, block.enter_context(JudgementStore(path)), models, n_processes)
     block.callback(workspace.close)
+    workspace.log.begin(log)
     about = f"{engine.collection.n_documents:,} documents; judgements are in {path}."
-    return create_app(workspace, access, log, root_path), about
+    return create_app(workspace, access, requests, root_path), about
 
 
 def _several(
@@ -251,6 +276,7 @@ def _several(
     n_processes: int,
     idle_minutes: float,
     access_log: Path | None,
+    log: bool | None,
     access: Access,
     root_path: str,
 ) -> tuple[FastAPI, str]:
@@ -273,16 +299,9 @@ def _several(
         haybale.parse(text)._check_answers(None)
     texts = named.texts or [(DEFAULT_RANKER, DEFAULT_RANKER)]
     map_large_arrays()
-    log = None if access_log is None else "-" if str(access_log) == "-" else access_log
-    opener = MatterOpener(access, texts, models, n_processes, log)
+    requests = None if access_log is None else "-" if str(access_log) == "-" else access_log
+    opener = MatterOpener(access, texts, models, n_processes, requests, log)
     matters = Matters(MatterFolders(engines), opener, 60 * idle_minutes or None)
     names = ", ".join(matter.name for matter in matters.all())
     about = f"Matters: {names or 'none yet; put engines into the folder'}."
     return create_matters_app(matters, access, block.enter_context(opener.log_of("")), root_path), about
-
-
-def _named_model(named_folder: str) -> tuple[str, Path]:
-    name, equals, folder = named_folder.partition("=")
-    if not equals or not name:
-        raise InputError(f"--model must be NAME=FOLDER, found {named_folder!r}; give the ranker a name")
-    return name, Path(folder)

@@ -12,6 +12,8 @@ from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from haybale.review import judgement_file_of
+from haybale.service.matter_store import searches_file_of
 from haybale.service.matters.kept_matters import Matters
 from haybale.service.matters.matter import Matter
 from haybale.service.matters.matter_addresses import matter_address, matter_and_path
@@ -19,6 +21,7 @@ from haybale.service.pages.rendering import Renderer
 from haybale.service.problems import answer as as_asked
 from haybale.service.problems import problem
 from haybale.service.roles import ADMINISTER, NONE
+from haybale.service.saved_searches import has_feed
 from haybale.service.users import User
 
 PAGE_SECONDS = 1.5  # for which a page waits for a matter to open, until it says that it is being opened
@@ -43,7 +46,8 @@ class Dispatcher:
         name, path = matter_and_path(scope["path"]) if scope["type"] == "http" else ("", "")
         user: User | None = scope["state"]["user"] if name else None
         matter = self.matters.get(name)
-        if matter is None or user is None or user.right_in(name) == NONE:
+        has_right = user is not None and user.right_in(name) != NONE
+        if matter is None or not (has_right or _is_feed(matter, path, scope)):
             await self.application(scope, receive, send)
         elif not path:
             query = scope["query_string"].decode("latin-1")
@@ -61,7 +65,7 @@ class Dispatcher:
         """Return the answer to a request to a matter that is being opened, or cannot be opened."""
         request, user = Request(scope), scope["state"]["user"]
         if why := matter.problem:
-            is_told = user.right_in(matter.name) == ADMINISTER
+            is_told = user is not None and user.right_in(matter.name) == ADMINISTER
             detail = f"this matter cannot be opened now: {why if is_told else 'ask its administrator for the reason'}"
             return as_asked(request, 503, detail) if _is_of_browser(scope, path) else problem(503, detail)
         work = matter.work or "it is being opened"
@@ -74,7 +78,7 @@ class Dispatcher:
 
 
 async def _dispatched(
-    application: ASGIApp, name: str, path: str, user: User, scope: Scope, receive: Receive, send: Send
+    application: ASGIApp, name: str, path: str, user: User | None, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Let the application of a matter answer a request, with the user's right there."""
     within = {
@@ -83,12 +87,20 @@ async def _dispatched(
         "raw_path": quote(path).encode(),
         "root_path": matter_address(scope.get("root_path", ""), name),
         "matter": name,
-        "state": {**scope["state"], "user": user.within(name)},
+        "state": {**scope["state"], "user": None if user is None else user.within(name)},
     }
     try:
         await application(within, receive, send)
     finally:
         scope["matter"], scope["route"] = name, within.get("route")  # for the log of requests and the metrics
+
+
+def _is_feed(matter: Matter, path: str, scope: Scope) -> bool:
+    """Return whether a request is for a feed of a matter, whose token stands for a user; the matter is not opened."""
+    if path != "/feed":
+        return False
+    token = Request(scope).query_params.get("token", "")
+    return has_feed(searches_file_of(judgement_file_of(matter.folder)), token)
 
 
 def _is_of_browser(scope: Scope, path: str) -> bool:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from haybale import Engine
 from haybale.review import JudgementStore, judgement_file_of
+from haybale.review.interrupted_restore import finish_restore
 from haybale.service.access_log import AccessLog
 from haybale.service.matters.current_matter import MatterParts, about_matter
 from haybale.service.matters.matter_app import matter_app
@@ -37,6 +38,9 @@ class MatterOpener:
         The number of processes that search an open matter.
     log : Path or "-", optional
         The folder of the logs of requests, where each matter has a file; "-" for stderr. Default: no log.
+    is_logged : bool, optional
+        Whether the log of what everybody does (:class:`~haybale.service.MatterLog`) is turned on, or off, when a matter
+        is opened. Default: it stays as it is.
     """
 
     def __init__(
@@ -46,9 +50,10 @@ class MatterOpener:
         models: Mapping[str, Sequence[tuple[str, Path]]] | None = None,
         processes: int = 0,
         log: Path | str | None = None,
+        is_logged: bool | None = None,
     ) -> None:
         self.access, self.rankers, self.models, self.processes = access, rankers, models or {}, processes
-        self.log, self.application = log, matter_app(access)
+        self.log, self.is_logged, self.application = log, is_logged, matter_app(access)
 
     def __call__(self, name: str, folder: Path, say: Callable[[str], None]) -> OpenedMatter:
         """Open a matter; ``say`` is called with what is being done.
@@ -60,6 +65,7 @@ class MatterOpener:
         """
         with ExitStack() as block:
             say("the engine is being opened")
+            finish_restore(judgement_file_of(folder))
             engine = Engine.open(folder)
             say(f"the indexes of {engine.collection.n_documents:,} documents are being opened")
             engine.prepare()
@@ -69,6 +75,7 @@ class MatterOpener:
             store = block.enter_context(JudgementStore(judgement_file_of(engine)))
             workspace = Workspace(engine, rankers, store, processes=self.processes)
             block.callback(workspace.close)
+            workspace.log.begin(self.is_logged)
             log = block.enter_context(self.log_of(name))
             refreshing = Refreshing(workspace)
             refreshing.start()

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from haybale.drawing import clean
 from haybale.search.snippets import Snippet
+from haybale.service.acting_user import JUDGE_COOKIE
 from haybale.service.own_addresses import address as address
 from haybale.service.own_addresses import document_address as document_address
 from haybale.service.roles import ADMINISTER, JUDGE, NONE, RANKS, READ
@@ -23,9 +24,8 @@ from haybale.service.users import User
 from haybale.service.workspace import Workspace
 
 FOLDER = files("haybale.service.pages")
-_ENTRIES = [("/", "Search"), ("/topics", "Topics"), ("/train", "Train"), ("/help", "Help")]  # of the bar
+_ENTRIES = [("/", "Search"), ("/searches", "Saved"), ("/topics", "Topics"), ("/train", "Train"), ("/help", "Help")]
 _ENTRIES_OF_SERVICE = [("/", "Matters"), ("/help", "Help")]
-JUDGE_COOKIE = "haybale-judge"  # the cookie with the judge's name, where there are no users
 _NOBODY = User("", NONE)
 
 

@@ -18,12 +18,14 @@ from haybale.service.pages import (
     full_text_page,
     help_page,
     judges_page,
+    log_page,
     long_query_page,
     prisma_page,
     protocol_page,
     records_page,
     review_page,
     search_page,
+    searches_page,
     topic_pages,
     training_page,
     unread_page,
@@ -59,7 +61,7 @@ def pages(workspace: Workspace) -> APIRouter:
     for module in (
         search_page, long_query_page, document_page, file_page, topic_pages, judges_page, review_page, protocol_page,
         full_text_page, prisma_page, training_page, help_page, unread_page, duplicates_page, records_page,
-        audit_page,
+        audit_page, searches_page, log_page,
     ):  # fmt: skip
         module.add_routes(router, workspace, renderer)
     return router

@@ -227,7 +227,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
             "why.html",
             why=reasons,
             query=state.query,
-            title=workspace.document(id, limit=1).title,
+            title=workspace.titles([id])[id],
             document_link=root + document_address(id, state.parameters("topic")),
             search_link=root + address("/", state.parameters()),
         )
@@ -244,6 +244,7 @@ def add_routes(router: APIRouter, workspace: Workspace, renderer: Renderer) -> N
                 raise UnknownNameError("format", format, ["html", *HIT_MEDIA_TYPES])
             state = replace(state, k=min(_number(n, _HITS_TAKEN, 1), MAX_RESULTS), offset=0)
             results = state.search(workspace, judge, MAX_RESULTS)
+            workspace.logged.exported("hits of a search", len(results), format=format)
             return hits_response(with_links(results, request, state.ranker or None), format)
         results = state.search(workspace, judge, _MAX_HITS_IN_FILE)
         styles = [files("haybale") / "palette.css", FOLDER / "static" / "pages.css"]

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Form, Query, Request, UploadFile
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from haybale.errors import HaybaleError, InputError, UnknownNameError
+from haybale.service.acting_user import JUDGE_COOKIE
 from haybale.service.exports_api import EXPORT_FORMATS, exported_content, folder_response
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.imported_decisions import import_file
 from haybale.service.own_addresses import own_path
 from haybale.service.pages.opening import opening_page
 from haybale.service.pages.rendering import (
-    JUDGE_COOKIE,
     Renderer,
     address,
     document_address,

@@ -18,10 +18,13 @@ _MAX_IDS_SHOWN = 10  # document ids of each kind
 def attach(
     engine: options.EngineFolder,
     judgements: Annotated[
-        Path | None, argument("The file that keeps the judgements. Default: the one that the engine uses.")
+        Path | None,
+        argument(
+            "The file that keeps the judgements, or saved searches. Default: the judgements that the engine uses."
+        ),
     ] = None,
 ) -> None:
-    """Bind a file of judgements to an engine, whichever engine it belonged to, and say which judgements fit it.
+    """Bind a file of judgements, or of saved searches, to an engine, and say which judgements fit it.
 
     Use it after an engine was built again from documents that have changed. Whoever uses the engine sees all judgements
     of the file. Judgements whose text the engine has under another id move there. Nothing is deleted: judgements of
@@ -29,9 +32,14 @@ def attach(
     """
     from haybale.review import JudgementStore, judgement_file_of, reattach
     from haybale.review import attach as attached
+    from haybale.service.matter_store import attach_searches, is_matter_store
 
     opened = haybale.Engine.open(engine)
     path = judgements or judgement_file_of(opened)
+    if path.is_file() and is_matter_store(path):
+        attach_searches(path, opened)
+        show(f"{path} belongs to the engine in {engine} now")
+        return
     fit = attached(path, opened)
     show(f"{path} belongs to the engine in {engine} now: {fit.n_judged:,} judged documents")
     show(f"with the text that was judged: {len(fit.same):,}")
