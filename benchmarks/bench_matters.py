@@ -128,6 +128,9 @@ async def train(person: Person, end: float) -> int:
     n_trainings = 0
     while time.perf_counter() < end:
         training = await person.ask("begin of a training", "/matters/cedar/api/train", {"recipe": "svr"})
+        if training is None:  # there are too few judgements yet
+            await asyncio.sleep(2)
+            continue
         n_trainings += 1
         while training and training["status"] == "running" and time.perf_counter() < end:
             await asyncio.sleep(2)
