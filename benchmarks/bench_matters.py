@@ -42,7 +42,7 @@ FUSED = "rrf(bm25-doc,parm-rrf)"
 PEOPLE = 20
 PAUSE = (1.0, 4.0)  # seconds between two requests of a person
 SEARCH_LIMIT, JUDGEMENT_LIMIT, MEMORY_LIMIT = 0.4, 2.0, 1.2  # seconds, seconds, times one open matter
-SMALL_PASSAGES = 500  # of a matter that is killed
+SMALL_PASSAGES = 1_500  # of a matter that is killed; judges must not run out of documents
 ADD_SECONDS = 5.0  # between two additions of ten documents
 
 
@@ -128,6 +128,9 @@ async def train(person: Person, end: float) -> int:
     n_trainings = 0
     while time.perf_counter() < end:
         training = await person.ask("begin of a training", "/matters/cedar/api/train", {"recipe": "svr"})
+        if training is None:  # there are too few judgements yet
+            await asyncio.sleep(2)
+            continue
         n_trainings += 1
         while training and training["status"] == "running" and time.perf_counter() < end:
             await asyncio.sleep(2)
@@ -164,12 +167,14 @@ async def load(
 def add_documents(folder: Path) -> None:
     """Add ten documents every few seconds, and print a line for each time, until the process is ended."""
     from haybale import Engine
+    from haybale.errors import StoreError
 
     texts = Engine.open(folder).collection.passages.texts.slice(0, 1000).to_pylist()
     for number in range(10**6):
         documents = {f"added/{number}/{n}": f"{texts[(10 * number + n) % 1000]} {number}" for n in range(10)}
-        Engine.open(folder).add(documents)
-        print(number, flush=True)
+        with suppress(StoreError):  # the service is writing an index
+            Engine.open(folder).add(documents)
+            print(number, flush=True)
         time.sleep(ADD_SECONDS)
 
 
@@ -236,13 +241,15 @@ async def closed(address: str, token: str) -> float:
         await asyncio.sleep(1)
 
 
-def kills(folder: Path, n: int) -> tuple[int, int, int, int]:
+def kills(folder: Path, n: int) -> tuple[int, int, int, int, int]:
     """Kill the service while nine judges judge in three matters; return the counts of the page.
 
-    They are kills, acknowledged judgements, and of these missing and repeated ones. Ctrl-C ends the kills early.
+    They are kills, acknowledged judgements, of these missing and repeated ones, and the documents of all matters.
+    Ctrl-C ends the kills early.
     """
     from support.served import Served, Within, judge_until_killed
 
+    from haybale import Engine
     from haybale.review import JudgementStore
 
     given: list[tuple[str, str, str, str, int]] = []  # matter, topic, document, judge, grade
@@ -274,7 +281,9 @@ def kills(folder: Path, n: int) -> tuple[int, int, int, int]:
         with JudgementStore(folder / f"{matter}-judgements.sqlite") as store:
             for topic in store.topics():
                 rows.update((matter, topic.text, row.doc_id, row.judge, row.grade) for row in store.judgements(topic))
-    return n_kills, len(given), len(set(given) - rows.keys()), sum(times - 1 for times in rows.values())
+    missing, repeated = set(given) - rows.keys(), sum(times - 1 for times in rows.values())
+    n_documents = sum(Engine.open(folder / matter).collection.n_documents for matter in NAMES)
+    return n_kills, len(given), len(missing), repeated, n_documents
 
 
 def memories(folder: Path, users: Path, token: str, idle: float, processes: int | None) -> list[tuple[str, float]]:
@@ -350,10 +359,10 @@ def page_of(record: dict[str, Any]) -> list[str]:
         most = max(record["memory"][state] for state in ("all closed after idling", "one opened again")) / one
         lines += ["", f"After idling at most {most:.2f} times one open matter (limit {MEMORY_LIMIT:g})."]
     if "kills" in record:
-        n_kills, n_given, n_missing, n_repeated = record["kills"]
+        n_kills, n_given, n_missing, n_repeated, n_documents = record["kills"]
         lines += ["", "## Kills", ""]
         lines += [
-            f"A service of three matters of {SMALL_PASSAGES:,} passages was killed {n_kills} times (SIGKILL) while"
+            f"A service of three matters, {n_documents:,} documents in all, was killed {n_kills} times (SIGKILL) while"
         ]
         lines += [f"nine judges judged. {n_given:,} judgements were acknowledged; {n_missing} of them are missing, and"]
         lines += [f"{n_repeated} are there twice."]
@@ -395,10 +404,13 @@ def main() -> None:
         if "kills" in parts:
             build(given.collection, work / "small", min(SMALL_PASSAGES, given.passages))
             record["kills"] = kills(work / "small", given.kills)
+    measures, *measured = provenance(shown("bench_matters.py", sys.argv[1:])).splitlines()
     path = given.results / "matters.json"
-    write_json(path, read_json(path, {}) | record)
-    lines = page_of(read_json(path))
-    write_page(given.results / "matters.md", [*lines, "", provenance(shown("bench_matters.py", sys.argv[1:]))])
+    before = read_json(path, {"measured": {}})
+    record = before | record | {"measured": before["measured"] | dict.fromkeys(parts, measured)}
+    write_json(path, record)
+    of_parts = [f"{line[:2]}{part}: {line[2:]}" for part, lines in record["measured"].items() for line in lines]
+    write_page(given.results / "matters.md", [*page_of(record), "", measures, *of_parts])
 
 
 if __name__ == "__main__":

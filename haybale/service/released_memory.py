@@ -8,6 +8,8 @@ import threading
 
 import pyarrow as pa
 
+_MMAP_THRESHOLD = -3  # of mallopt, in malloc.h of GNU's C library
+_LARGE_BYTES = 2**20  # of an array that gets pages of its own
 _RELEASING = threading.Lock()  # while one thread collects, gc.collect() does nothing in another
 
 
@@ -24,3 +26,12 @@ def release_memory() -> None:
     with _RELEASING:
         gc.collect()
         trim_memory()
+
+
+def map_large_arrays() -> None:
+    """Let each large array have pages of its own, which go back to the system with it, and leave no gaps.
+
+    The C library of GNU would raise the size from which arrays are mapped to 32 MB, after large ones have been freed.
+    """
+    if hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

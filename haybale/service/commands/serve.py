@@ -285,6 +285,7 @@ def _several(
     from haybale.service.matters.matter_folders import MatterFolders
     from haybale.service.matters.matters_application import create_matters_app
     from haybale.service.matters.opened_matter import MatterOpener
+    from haybale.service.released_memory import map_large_arrays
 
     models: dict[str, list[tuple[str, Path]]] = {}
     for name, folder in named.models:
@@ -297,6 +298,7 @@ def _several(
     for _, text in named.texts:
         haybale.parse(text)._check_answers(None)
     texts = named.texts or [(DEFAULT_RANKER, DEFAULT_RANKER)]
+    map_large_arrays()
     requests = None if access_log is None else "-" if str(access_log) == "-" else access_log
     opener = MatterOpener(access, texts, models, n_processes, requests, log)
     matters = Matters(MatterFolders(engines), opener, 60 * idle_minutes or None)
