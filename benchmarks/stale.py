@@ -73,7 +73,7 @@ def measured_at(text: str) -> list[str]:
         if all(reproduced["entries"].get(name, {}).get("agrees") for name in re.split(r",\s*", entries[1])):
             return [reproduced["made"]["commit"]]
     lines = re.findall(r"^.*\b[Cc]ommits?\b.*$", text, re.M)
-    found = {commit for line in lines for commit in re.findall(r"\b[0-9a-f]{7}\b", line)}
+    found = {commit for line in lines for commit in re.findall(r"\b[0-9a-f]{7,12}\b", line)}
     return sorted(each for each in found if git("merge-base", each, "HEAD").decode().startswith(each))  # an ancestor
 
 
