@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, UploadFile
+from fastapi import APIRouter, Form, Header, UploadFile
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
@@ -13,9 +13,18 @@ from haybale.service.added_records import AddedFile
 from haybale.service.answers import Answer, answers
 from haybale.service.api import api_router
 from haybale.service.imported_decisions import import_file
-from haybale.service.request_work import MAX_UPLOAD
+from haybale.service.request_work import MAX_UPLOAD, PROGRAM_HEADER
 from haybale.service.roles import ADMINISTER, READ, needs
 from haybale.service.workspace import Workspace
+
+FromProgram = Annotated[
+    str | SkipJsonSchema[None],
+    Header(
+        alias=PROGRAM_HEADER,
+        max_length=200,
+        description="Any text. A request without a token needs it: no page of another site can send it.",
+    ),
+]
 
 
 class AddedFilesAnswer(Answer):
@@ -36,7 +45,9 @@ def files_api(workspace: Workspace) -> APIRouter:
 
     @router.post("/records", **answers(AddedFile, 202))
     @needs(ADMINISTER, is_large=True, max_body=MAX_UPLOAD)
-    def add_records(file: UploadFile, replace: Annotated[bool, Form()] = False) -> dict[str, Any]:
+    def add_records(
+        file: UploadFile, replace: Annotated[bool, Form()] = False, program: FromProgram = None
+    ) -> dict[str, Any]:
         """Read a file of records, such as RIS or CSV, and begin to add them to the engine.
 
         With ``replace``, records whose ids the engine has are replaced; otherwise nothing is added if there is one.
@@ -52,6 +63,7 @@ def files_api(workspace: Workspace) -> APIRouter:
             Annotated[int, Field(ge=0, lt=2**31)] | SkipJsonSchema[None],  # a form has no null
             Form(description="The grade of records that say none."),
         ] = None,
+        program: FromProgram = None,
     ) -> dict[str, Any]:
         """Add decisions of another program or engine: a table, references such as RIS, or an ASReview project.
 

@@ -34,6 +34,7 @@ LARGE_BYTES = 10_000  # a request with a larger body or query string is large
 MAX_WAITING = 32  # large requests that wait for others
 WAITING_SECONDS = 20.0  # for which a large request waits at most
 LOOK_SECONDS = 0.02  # between two looks whether it is the turn of a request that waits
+PROGRAM_HEADER = "x-requested-with"  # with any value, it says that no form of a page has sent a form
 _FORM_TOKEN = re.compile(rb'name="csrf_token"\r\n\r\n([\w-]{1,100})\r\n')
 
 Handle = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -271,8 +272,8 @@ async def _whole_body(headers: Headers, receive: Receive, max_body: int, hold: C
 def _refuse_other_sites(request: Request, body: bytes) -> Response | None:
     """Return the problem of a change that another site may have caused; None if there is none.
 
-    Browsers send JSON, and other methods than POST, to other sites only after these have agreed, which this service
-    never does.
+    Browsers send JSON, headers that forms do not have, and other methods than POST, to other sites only after these
+    have agreed, which this service never does.
     """
     headers = request.headers
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
@@ -285,10 +286,14 @@ def _refuse_other_sites(request: Request, body: bytes) -> Response | None:
         form_token = form_token or token[1].decode()
     expected = request.scope["state"]["form_tokens"]
     has_token = any(hmac.compare_digest(form_token.encode(), token.encode()) for token in expected)
-    is_asked_before = kind == "application/json" or request.method in ("PUT", "PATCH", "DELETE")
+    is_asked_before = kind == "application/json" or PROGRAM_HEADER in headers
+    is_asked_before = is_asked_before or request.method in ("PUT", "PATCH", "DELETE")
     if is_same and site in ("same-origin", "none") and (has_token or is_asked_before):
         return None
-    detail = "this change did not come from a page of this service; open the page anew, or send JSON"
+    detail = (
+        "this change did not come from a page of this service; open the page anew, or send JSON, or a form with the "
+        f"header {PROGRAM_HEADER}"
+    )
     return as_asked(request, 403, detail)
 
 

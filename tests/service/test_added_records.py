@@ -56,6 +56,9 @@ def test_records_are_added_and_found(served: tuple[Any, Workspace]) -> None:
     assert "--replace" in again["detail"] or "replace" in again["detail"]
     changed = [RECORDS[0] | {"abstract": "Another text."}, *RECORDS[1:]]
     file = {"file": ("pubmed.txt", nbib(changed).encode())}
+    del client.headers["x-csrf-token"]  # from here on, a program asks
+    assert client.post("/api/records", files=file, data={"replace": "true"}).status_code == 403
+    client.headers["x-requested-with"] = "a program"
     assert client.post("/api/records", files=file, data={"replace": "true"}).status_code == 202
     assert finished(client)["status"] == "done"
     workspace.refresh()
