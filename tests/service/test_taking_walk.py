@@ -149,6 +149,7 @@ def test_a_topic_is_taken_along_on_a_phone(site: tuple[str, Any], tmp_path: Path
         archive.extractall(tmp_path)
     close(page)
     page = opened(site, "/help", viewport=PHONE)
+    page.goto("about:blank")  # ends the requests of the page before
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto((tmp_path / "dogs" / "index.html").as_uri())

@@ -50,6 +50,8 @@ class StandIn:
         self._look_up = look_up
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # names of Python's own, such as __wrapped__, which inspect follows without an end
+            raise AttributeError(name)
         try:
             current = self._look_up()
         except LookupError:
