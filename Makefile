@@ -34,12 +34,10 @@ smoke-one: $(VENV)/base
 # collections, and what shorter tests try in part. The environment and the browser are installed at the same time. The
 # types are checked by a test, beside the others. The tests start hundreds of processes. Python may write compiled
 # modules here, whatever the environment says; without them, each of these processes compiles every module again.
-# Tests wait for browsers, servers and killed processes, so there are three for two cores.
-WORKERS ?= 3
 test: CHOSEN := -m "not thorough"
 test thorough:
 	@$(MAKE) --no-print-directory -j2 lint browser
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(CHOSEN)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(CHOSEN)
 
 thorough: interface
 
