@@ -398,7 +398,9 @@ def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
     close(page)
 
 
-@pytest.mark.parametrize("options", [{"java_script_enabled": False}, {"viewport": PHONE}])
+@pytest.mark.parametrize(
+    "options", [{"java_script_enabled": False}, pytest.param({"viewport": PHONE}, marks=pytest.mark.thorough)]
+)
 def test_a_search_is_saved_looked_at_and_deleted(site: Site, options: dict[str, Any]) -> None:
     page = site.open("/", judge="Cyd", **options)
     page.locator("#q").fill("notice to terminate")

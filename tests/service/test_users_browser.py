@@ -65,7 +65,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             workspace.close()
 
 
-@pytest.mark.parametrize("has_scripts", [True, False])
+@pytest.mark.parametrize("has_scripts", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_administrator_invites_a_user_who_logs_in_and_out(site: Site, has_scripts: bool) -> None:
     eve = site.open(site.link, java_script_enabled=has_scripts)
     eve.keyboard.press("Enter")  # the button has the focus
