@@ -42,7 +42,7 @@ def pydocs_is_unchanged() -> bool:
 
 
 def page(path: Path) -> Any:
-    long = path.stem in ("keep-and-serve", "embeddings", "graph")
+    long = path.stem in ("keep-and-serve", "embeddings", "graph", "rankers", "sets")
     return pytest.param(path, id=path.stem, marks=pytest.mark.thorough if long else ())
 
 

@@ -100,6 +100,7 @@ def test_an_administrator_invites_a_user_who_logs_in_and_out(site: Site, has_scr
         page.context.close()
 
 
+@pytest.mark.thorough
 def test_these_pages_are_accessible_and_fit_a_phone(site: Site) -> None:
     from axe_core_python.base import AXE_SCRIPT
 
