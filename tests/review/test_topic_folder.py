@@ -189,7 +189,10 @@ def test_a_judge_sees_nothing_hidden_in_it(engine: Engine, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "format",
-    ["zip", *(pytest.param(name, marks=pytest.mark.thorough) for name in "json docx xlsx folder beir csv".split())],
+    [
+        "zip",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ["json", "docx", "xlsx", "folder", "beir", "csv"]),
+    ],
 )
 def test_the_command_writes_each_format(engine: Engine, tmp_path: Path, format: str) -> None:
     judgements = tmp_path / "judgements.sqlite"
