@@ -61,6 +61,13 @@ def chunking_of(length: int | None, stride: int | None, **how: Any) -> Chunking 
 
 Source = Annotated[str, argument("The collection: its folder, pydocs (built in), or ir_datasets:ID.")]
 EngineFolder = Annotated[Path, argument("The folder of an engine, written by haybale index.")]
+JudgementsFile = Annotated[
+    Path | None,
+    option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
+]
+ModelsFolder = Annotated[
+    Path | None, option("The folder of trained rankers. Default: beside --judgements, named after it.", RESULTS)
+]
 EnginePlace = Annotated[
     str, argument("An engine: its folder, written by haybale index, or its address, such as s3://bucket/engine.")
 ]

@@ -6,6 +6,16 @@ import sqlite3
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
+# The tables that all formats have: the id of the file with the number of its writes, and the engines of the file.
+STORE_TABLES = """CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
+    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
+    CREATE TABLE engines (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        identity TEXT NOT NULL,
+        folder TEXT,
+        time TEXT NOT NULL
+    );"""
+
 
 class StoreFormat(NamedTuple):
     """The format of an SQLite file, which has the tables ``store`` and ``engines`` beside others.
@@ -40,3 +50,13 @@ class StoreFormat(NamedTuple):
     upgrade: Callable[[sqlite3.Connection], None]
     permanent: Mapping[str, str]
     whole: str
+
+
+def run_script(connection: sqlite3.Connection, script: str) -> None:
+    """Execute the statements of a script within the caller's transaction; each ends in a line of its own."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""

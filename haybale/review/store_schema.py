@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+
+from haybale.review.store_format import STORE_TABLES, run_script
 
 VERSION = 4  # of the schema
 
@@ -59,14 +60,7 @@ SCHEMA = f"""
     CREATE UNIQUE INDEX undone_once ON judgements (undoes) WHERE undoes IS NOT NULL;
     CREATE TRIGGER no_update BEFORE UPDATE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
     CREATE TRIGGER no_delete BEFORE DELETE ON judgements BEGIN SELECT RAISE(ABORT, 'judgements never change'); END;
-    CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
-    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
-    CREATE TABLE engines (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        identity TEXT NOT NULL,
-        folder TEXT,
-        time TEXT NOT NULL
-    );
+    {STORE_TABLES}
     CREATE TRIGGER engines_stay BEFORE UPDATE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
     CREATE TRIGGER engines_remain BEFORE DELETE ON engines BEGIN SELECT RAISE(ABORT, 'engines never change'); END;
     CREATE TABLE moves (
@@ -94,30 +88,14 @@ UPGRADES = {3: f"ALTER TABLE judgements ADD COLUMN details TEXT;{_EVENTS}"}
 
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create the tables in an empty database, within the caller's transaction."""
-    _run(connection, SCHEMA)
+    run_script(connection, SCHEMA)
 
 
 def upgrade_tables(connection: sqlite3.Connection) -> None:
     """Give a database of an older version the tables of today, within the caller's transaction."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for old in range(version, VERSION):
-        _run(connection, UPGRADES[old])
+        run_script(connection, UPGRADES[old])
     if version != VERSION:
         connection.execute("UPDATE store SET writes = writes + 1")
         connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def _run(connection: sqlite3.Connection, script: str) -> None:
-    for statement in _statements(script):
-        connection.execute(statement)
-
-
-def _statements(script: str) -> Sequence[str]:
-    """Split a script, in which the statements within triggers end in the line of their END."""
-    statements, statement = [], ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            statements.append(statement)
-            statement = ""
-    return statements

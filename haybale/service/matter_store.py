@@ -15,21 +15,14 @@ from haybale.errors import StoreError
 from haybale.review.engine_of_judgements import place_of
 from haybale.review.left_log import unused
 from haybale.review.store_file import StoreFile, now
-from haybale.review.store_format import StoreFormat
+from haybale.review.store_format import STORE_TABLES, StoreFormat, run_script
 
 # states: documents that an engine had, by their digests. searches: saved searches. watches: how far a user has seen the
 # hits of a search, on the page, by a feed or by mail. hits: what a feed has listed, and what was mailed. log_settings:
 # whether the log is on, for how many days lines are kept, and the last line that was cut. log: its lines; each has the
 # SHA-256 of the one before.
-_TABLES = """
-    CREATE TABLE store (id TEXT NOT NULL, writes INTEGER NOT NULL);
-    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
-    CREATE TABLE engines (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        identity TEXT NOT NULL,
-        folder TEXT,
-        time TEXT NOT NULL
-    );
+_TABLES = f"""
+    {STORE_TABLES}
     CREATE TABLE states (digest TEXT PRIMARY KEY, value TEXT NOT NULL, time TEXT NOT NULL);
     CREATE TABLE searches (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -78,12 +71,7 @@ _TABLES = """
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    statement = ""
-    for line in _TABLES.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            connection.execute(statement)
-            statement = ""
+    run_script(connection, _TABLES)
 
 
 MATTER = StoreFormat(

@@ -29,10 +29,7 @@ def review(
     engine: options.EngineFolder,
     text: Annotated[str | None, argument("What you are looking for. Not needed for a topic that exists.")] = None,
     topic: Annotated[str | None, option("The name of the topic in the store. Default: its text.", JUDGING)] = None,
-    judgements: Annotated[
-        Path | None,
-        option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
-    ] = None,
+    judgements: options.JudgementsFile = None,
     known: Annotated[
         list[str] | None, option("The id of a document known to be relevant. Repeatable. Default: none.", TEXTS)
     ] = None,

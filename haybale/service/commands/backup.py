@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from haybale.cli import options
 from haybale.cli.application import MORE, command
 from haybale.cli.options import RESULTS, argument, option
 from haybale.cli.terminal import note
@@ -15,13 +16,8 @@ from haybale.errors import InputError
 def backup(
     matter: Annotated[Path, argument("The folder of an engine; or a file of judgements, which is copied alone.")],
     out: Annotated[Path, argument("The new folder, or the new file if its name ends in .zip.")],
-    judgements: Annotated[
-        Path | None,
-        option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
-    ] = None,
-    models: Annotated[
-        Path | None, option("The folder of trained rankers. Default: beside --judgements, named after it.", RESULTS)
-    ] = None,
+    judgements: options.JudgementsFile = None,
+    models: options.ModelsFolder = None,
     with_engine: Annotated[
         bool, option("Copy the engine's folder, too. Default: only what is beside it.", RESULTS, "--with-engine")
     ] = False,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from haybale.cli import options
 from haybale.cli.application import MORE, command
-from haybale.cli.options import RESULTS, argument, option
+from haybale.cli.options import argument
 from haybale.cli.terminal import note
 from haybale.errors import InputError
 
@@ -17,13 +18,8 @@ def restore(
     target: Annotated[
         Path, argument("The folder of the engine; or the file of judgements, for a backup of such a file.")
     ],
-    judgements: Annotated[
-        Path | None,
-        option("The file that keeps the judgements. Default: ENGINE-judgements.sqlite beside the engine.", RESULTS),
-    ] = None,
-    models: Annotated[
-        Path | None, option("The folder of trained rankers. Default: beside --judgements, named after it.", RESULTS)
-    ] = None,
+    judgements: options.JudgementsFile = None,
+    models: options.ModelsFolder = None,
 ) -> None:
     """Put a backup in the place of the files of a matter, which must not be in use; the old files are kept.
 
