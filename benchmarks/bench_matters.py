@@ -43,6 +43,7 @@ PEOPLE = 20
 PAUSE = (1.0, 4.0)  # seconds between two requests of a person
 SEARCH_LIMIT, JUDGEMENT_LIMIT, MEMORY_LIMIT = 0.4, 2.0, 1.2  # seconds, seconds, times one open matter
 SMALL_PASSAGES = 1_500  # of a matter that is killed; judges must not run out of documents
+TOPICS = 4  # of a matter; people judge for the last one, trainings learn from all
 ADD_SECONDS = 5.0  # between two additions of ten documents
 
 
@@ -149,11 +150,12 @@ async def load(
     topics = {}
     for number, matter in enumerate(NAMES):
         path = f"/matters/{matter}/api/topics"
-        topics[matter] = (await first.ask("topic", path, {"text": queries[number]}))["id"]
-        for turn in range(4):  # something to learn from
-            for document in (await first.ask("next", f"{path}/{topics[matter]}/next?n=5"))["documents"]:
-                given = {"doc_id": document["doc_id"], "grade": turn % 2}
-                await first.ask("judge", f"{path}/{topics[matter]}/judgements", given)
+        for text in queries[TOPICS * number : TOPICS * (number + 1)]:  # something to learn from
+            topics[matter] = (await first.ask("topic", path, {"text": text}))["id"]
+            for turn in range(4):
+                for document in (await first.ask("next", f"{path}/{topics[matter]}/next?n=5"))["documents"]:
+                    given = {"doc_id": document["doc_id"], "grade": turn % 2}
+                    await first.ask("judge", f"{path}/{topics[matter]}/judgements", given)
     adding = subprocess.Popen([sys.executable, __file__, "--add", str(folder / NAMES[0])], stdout=subprocess.PIPE)
     end = time.perf_counter() + seconds
     people = [Person(address, token, measured, failures) for token in tokens[1:]]
@@ -336,8 +338,8 @@ def page_of(record: dict[str, Any]) -> list[str]:
         lines += [
             f"In {found['seconds']:.0f} seconds, {found['n_added']} documents were added to the first matter, and",
             f"{found['n_trainings']} trainings began in the second. Each person searches, judges and pauses for 1 to 4",
-            "seconds. ms are of the clients, on the same cores, which the service shared with other programs: the load",
-            f"average of the machine was {before:.1f} before and {after:.1f} after. {found['n_failures']} answers from",
+            "seconds. ms are of the clients, on the same cores. The load average of the machine was",
+            f"{before:.1f} before and {after:.1f} after. {found['n_failures']} answers from",
             f"400 on. All three matters were open {found['opening']:.1f} s after they were asked for.",
             *table("asked | requests | ms, median | ms, 95th percentile | ms, most", found["rows"]),
             "",

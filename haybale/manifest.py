@@ -63,11 +63,23 @@ def read_manifest(
 
     ``kinds`` are the kinds of further entries, see :func:`check_kinds`.
     """
+    return verified_manifest(folder / name, manifest_bytes(folder, what, name), expected, kinds)
+
+
+def manifest_bytes(folder: Path, what: str, name: str = MANIFEST) -> bytes:
+    """Return the content of the manifest of a saved ``what``; it is not checked."""
     path = folder / name
     with reading(path):
         if not path.is_file():
             raise FileFormatError(path, None, f"not found: {folder} is not a saved {what}; give the folder of one")
-        manifest = parsed_json(path, read_bytes(path))
+        return read_bytes(path)
+
+
+def verified_manifest(
+    path: Path, content: bytes, expected: dict[str, Any], kinds: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the manifest that a file contains; check it like :func:`read_manifest`."""
+    manifest = parsed_json(path, content)
     for entry, value in expected.items():
         saved_value = manifest.get(entry) if isinstance(manifest, dict) else None
         if saved_value != value:

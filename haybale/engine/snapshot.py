@@ -41,6 +41,7 @@ class Documents(ABC):
         # Held while an index or a collection is made. A thread that also needs the lock of the storage takes that
         # lock second, because a change of the engine holds it.
         self._lock = threading.RLock()
+        self._digest: str | None = None
         self._collections: dict[str, Collection] = {}
         self._indexes: dict[str, Any] = {}
         self._cache: dict[Any, Any] = {}  # the most recently used value is last
@@ -55,9 +56,18 @@ class Documents(ABC):
     def _make_index(self, name: str) -> Any:
         """Make an index of the documents."""
 
-    @abstractmethod
     def digest(self, engine: Sequence[Any]) -> str:
-        """Return a digest of the documents of an engine in a folder, and of ``engine``: values that identify it."""
+        """Return a digest of the documents of an engine in a folder, and of ``engine``: values that identify it.
+
+        They are the same in every call.
+        """
+        if self._digest is None:
+            self._digest = self._make_digest(engine)
+        return self._digest
+
+    @abstractmethod
+    def _make_digest(self, engine: Sequence[Any]) -> str:
+        """Make the :meth:`digest`."""
 
     @property
     @abstractmethod
@@ -193,7 +203,7 @@ class Snapshot(Documents):
         """The names of the indexes that have been made or opened so far."""
         return {*self._indexes, *self._unfiltered}
 
-    def digest(self, engine: Sequence[Any]) -> str:
+    def _make_digest(self, engine: Sequence[Any]) -> str:
         sha256 = hashlib.sha256(json.dumps([*engine, self.removed], sort_keys=True).encode())
         for segment in self.segments:
             sha256.update(segment.texts.mark or b"")
@@ -297,7 +307,7 @@ class View(Documents):
     def _make_index(self, name: str) -> Any:
         return self.parent.index(name).take(self.numbers)
 
-    def digest(self, engine: Sequence[Any]) -> str:
+    def _make_digest(self, engine: Sequence[Any]) -> str:
         sha256 = hashlib.sha256(self.parent.digest(engine).encode())
         sha256.update(np.ascontiguousarray(self.numbers).data)
         return sha256.hexdigest()

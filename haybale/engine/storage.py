@@ -43,7 +43,7 @@ from haybale.engine.added_judgements import AddedJudgements
 from haybale.engine.changed_metadata import ChangedMetadata
 from haybale.errors import FileFormatError, HaybaleError, InputError, OutputExistsError, StoreError
 from haybale.folders import replace_json, replaced
-from haybale.manifest import MANIFEST, MANY, check_kinds, read_manifest, with_checksum
+from haybale.manifest import MANIFEST, MANY, check_kinds, manifest_bytes, verified_manifest, with_checksum
 from haybale.text_files import MAX_TEXT, json_object, read_bytes, read_json, reading
 from haybale.timing import timed
 
@@ -90,6 +90,9 @@ class Storage:
         self._marks: dict[int, bytes] = {}  # the marks of its segments, by their numbers
         self.in_use: weakref.WeakSet[Any] = weakref.WeakSet()  # the texts of segments in this process
         self._writes = False  # whether the thread that holds the lock is the folder's writer
+        # The bytes of the manifest that was read last, and what they say. Words of compounds make it a megabyte, and
+        # its build is checked whenever files are read.
+        self._last_read: tuple[bytes, dict[str, Any]] | None = None
 
     def check_folder(self) -> dict[str, Any] | None:
         """Return the settings of the engine in the folder, which may be unfinished; None if the folder is empty.
@@ -256,13 +259,21 @@ class Storage:
         self.check_same_build(number)
 
     def read(self) -> dict[str, Any]:
-        """Read and verify the manifest."""
+        """Read and verify the manifest, whose values must not be changed."""
         assert self.folder is not None
         path = self.folder / _MANIFEST
         with reading(path):
             if not path.is_file() and (self.folder / _BUILDING).exists():
                 raise StoreError(f"{self.folder}: this engine is not finished; build it again to resume")
-        manifest = read_manifest(self.folder, "engine", {"format": FORMAT}, name=_MANIFEST)
+        content = manifest_bytes(self.folder, "engine", _MANIFEST)
+        last_read = self._last_read
+        if last_read is None or last_read[0] != content:
+            self._last_read = last_read = content, self._verified(path, content)
+        return dict(last_read[1])
+
+    def _verified(self, path: Path, content: bytes) -> dict[str, Any]:
+        """Return the manifest that a file contains, with its entries of today; check it."""
+        manifest = verified_manifest(path, content, {"format": FORMAT})
         del manifest["format"]
         version = manifest.pop("version", None)
         if version != VERSION or "identity" not in manifest:
