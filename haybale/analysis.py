@@ -280,6 +280,17 @@ class Analyzer:
             word_parts = (word,) if self.compounds is None else parts[word]
             yield [number for number in map(cache.__getitem__, word_parts) if number >= 0]
 
+    def splits_like(self, other: Analyzer) -> bool:
+        """Return whether another analyzer splits any text into the same words, of which each makes its own terms.
+
+        >>> Analyzer("german").splits_like(Analyzer("none")), Analyzer("turkish").splits_like(Analyzer("none"))
+        (True, False)
+        """
+        analyzers = self, other
+        if any(analyzer.function is not None or analyzer.compounds is not None for analyzer in analyzers):
+            return False
+        return len({analyzer.language == "turkish" for analyzer in analyzers}) == 1  # see lowered()
+
     def stemmer(self) -> Callable[[str], str]:
         """Return a function from a word to its term."""
         if self.language in (NO_LANGUAGE, CHARACTERS):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy import sparse
 
 from haybale.analysis import Analyzer
@@ -47,6 +48,12 @@ class Words(NamedTuple):
             ends.append(len(numbers))
         return cls(np.array(numbers, dtype=np.int64), np.array(ends, dtype=np.int64), vocabulary, analyzer)
 
+    def as_terms_of(self, analyzer: Analyzer) -> Words:
+        """Return what :meth:`of` returns with another analyzer that splits texts alike and drops no word."""
+        vocabulary: dict[str, int] = {}
+        terms = [term for [term] in analyzer.numbered_words(self.vocabulary, vocabulary)]
+        return Words(np.array(terms, dtype=np.int64)[self.numbers], self.indptr, vocabulary, analyzer)
+
 
 @dataclass(frozen=True, eq=False)
 class TermSpace:
@@ -77,7 +84,7 @@ class TermSpace:
         """Weigh words and pairs, or pairs only: (1 + ln tf) · (1 + ln((1 + n) / (1 + df))), then to unit length."""
         n_texts = len(words.indptr) - 1
         keys, key_indptr = _pair_keys(words.numbers, words.indptr)
-        distinct, pair_numbers = np.unique(keys, return_inverse=True)
+        distinct, pair_numbers = _numbered_pairs(keys, len(words.vocabulary))
         counted = [_counts(pair_numbers, key_indptr, len(distinct))]
         if not pairs_only:
             counted.insert(0, _counts(words.numbers, words.indptr, len(words.vocabulary)))
@@ -143,3 +150,27 @@ def _pair_keys(numbers: Ints, indptr: Ints) -> tuple[Ints, Ints]:
     keep = np.ones(len(keys), dtype=bool)
     keep[first[(first > 0) & (first < len(numbers))] - 1] = False
     return keys[keep], np.concatenate([[0], np.cumsum(np.maximum(np.diff(indptr) - 1, 0))])
+
+
+@njit(nogil=True, cache=True)
+def _numbered_pairs(keys: Ints, n_words: int) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
+    """Return the distinct pairs, rising, and the number of each pair among them; np.unique sorts by comparing."""
+    starts, order, before = np.empty(n_words + 1, np.int64), np.arange(len(keys)), np.empty(len(keys), np.int64)
+    for shift in (0, 32):  # by the second word, then by the first one; pairs with equal words keep their order
+        starts[:] = 0
+        for key in keys:
+            starts[((key >> shift) & 0xFFFFFFFF) + 1] += 1
+        for word in range(n_words):
+            starts[word + 1] += starts[word]
+        before[:] = order
+        for pair in before:
+            word = (keys[pair] >> shift) & 0xFFFFFFFF
+            order[starts[word]] = pair
+            starts[word] += 1
+    distinct, numbers, n_distinct = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64), 0
+    for pair in order:
+        if n_distinct == 0 or keys[pair] != distinct[n_distinct - 1]:
+            distinct[n_distinct] = keys[pair]
+            n_distinct += 1
+        numbers[pair] = n_distinct - 1
+    return distinct[:n_distinct].copy(), numbers

@@ -97,7 +97,8 @@ class TopicFeatures:
         words = Words.of(whole, plain)
         kernels = {"words": [TermSpace.of(words)]}
         stemmed = Analyzer(language or guess_language(whole[:: max(len(whole) // _TEXTS_FOR_LANGUAGE, 1)]), ())
-        kernels["stems"] = [TermSpace.of(Words.of(whole, stemmed))]
+        stems = words.as_terms_of(stemmed) if stemmed.splits_like(plain) else Words.of(whole, stemmed)
+        kernels["stems"] = [TermSpace.of(stems)]
         kernels["pairs"] = [TermSpace.of(words, pairs_only=True)]
         if any(titles):
             kernels["fields"] = [TermSpace.of(Words.of(part, plain)) for part in (heads, bodies)]
