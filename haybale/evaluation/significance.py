@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from haybale.errors import InputError
 from haybale.parameters import COUNT, check_parameters
@@ -90,6 +89,8 @@ def t_test(differences: NDArray[np.float64], magnitude: float | None = None) -> 
     mean, deviation = float(differences.mean()), float(differences.std(ddof=1))
     if deviation <= _rounding(differences, magnitude, exponent) / len(differences):  # equal up to rounding
         return 0.0, None
+    from scipy import stats
+
     return float(stats.ttest_1samp(differences, 0).pvalue), mean / deviation
 
 

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from sklearn.utils import check_random_state
 
 from haybale.collections import Collection
 from haybale.collections.collection import take_strings
@@ -190,6 +188,8 @@ def tune_bm25(
         gain = float(held_out.mean())
         if gain <= 0 and default in tried:
             chosen = default
+        from scipy import stats
+
         error = stats.sem(held_out) * stats.t.ppf(0.975, len(held_out) - 1)
         interval = gain - float(error), gain + float(error)
     if chosen != default and (interval is None or interval[0] <= 0):
@@ -272,6 +272,8 @@ def _cross_validated(gains: NDArray[np.float64], groups: Ints, random_state: int
     names, group_of = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         return None
+    from sklearn.utils import check_random_state
+
     fold = (check_random_state(random_state).permutation(len(names)) % _N_FOLDS)[group_of]
     held_out = np.empty(len(group_of))
     for number in np.unique(fold):

@@ -1,8 +1,6 @@
 """Reports about runs: self-contained HTML pages with measures, curves, texts and pictures."""
 
-from haybale.reports.sources import Source, load
-from haybale.reports.study import Study
-from haybale.reports.write import write_report
+from haybale.lazy import attach_stub
 
-__all__ = ["Source", "Study", "load", "write_report"]
-__dir__ = __all__.copy  # dir() lists the public names only
+__getattr__, __dir__, _MODULE_OF = attach_stub(__name__, __file__)
+__all__ = sorted(_MODULE_OF)

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.decomposition import PCA, TruncatedSVD
-from sklearn.manifold import TSNE
 
 from haybale.device import device_of, to_device, to_numpy
 from haybale.drawing import COLOURS
@@ -94,6 +92,9 @@ def _best_passages(study: Study, engine: Engine, query: str, vector: Matrix) -> 
 
 def _project(passages: Matrix, queries: Matrix) -> NDArray[np.float64]:
     """Map vectors, dense or CSR, to the plane (n, 2) by t-SNE of their first 50 principal components."""
+    from sklearn.decomposition import PCA, TruncatedSVD
+    from sklearn.manifold import TSNE
+
     reduce: Any = TruncatedSVD if sparse.issparse(passages) else PCA
     vectors: Any = (sparse.vstack if sparse.issparse(passages) else np.concatenate)([passages, queries])
     n, d = vectors.shape

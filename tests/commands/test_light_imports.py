@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 # Packages that the core does not need. It needs numpy, scipy, scikit-learn, pandas, pyarrow, joblib, numba,
 # safetensors, narwhals, rich, fsspec and threadpoolctl.
@@ -95,6 +97,15 @@ assert not {{"numba", "pandas", "sklearn"}} & sys.modules.keys()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "rare3x" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["haybale.service.api", "haybale.review.topic_folder"])
+def test_a_service_and_a_review_import_neither_reports_nor_statistics(module: str) -> None:
+    """Each process of a service, and each command about a review, would take a second longer to start."""
+    heavy = ["scipy.stats", "scipy.optimize", "sklearn", "pandas", "haybale.evaluation", "haybale.reports.write"]
+    code = f"import sys, {module}; sys.exit(', '.join({set(heavy)!r} & sys.modules.keys()) or None)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_command_without_typer_ends_with_one_line() -> None:
