@@ -8,9 +8,6 @@ import http.client
 import json
 import re
 import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 from support.decisions import decisions
+from support.proxied import ask, free_port, running
 from support.served import Served
 
 from haybale import Engine, InputError
@@ -51,12 +49,6 @@ SINGLE_SIGN_ON = """location / {{
 }}"""
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def nginx(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     """Yield the port of nginx before two services, and the access log of the first."""
@@ -70,44 +62,21 @@ def nginx(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     with (
         Served(tmp_path / "engine", *options, *first) as whole,
         Served(tmp_path / "engine", *options, *second) as stripped,
-        running(tmp_path, port, PATHS.format(whole=whole.address, stripped=stripped.address)),
+        nginx_with(tmp_path, port, PATHS.format(whole=whole.address, stripped=stripped.address)),
     ):
         yield port, log
 
 
 @contextmanager
-def running(folder: Path, port: int, locations: str) -> Iterator[None]:
+def nginx_with(folder: Path, port: int, locations: str) -> Iterator[None]:
     """Run nginx with these locations within the block."""
     assert NGINX is not None
     configuration = folder / "nginx.conf"
     configuration.write_text(
         CONFIGURATION.format(user=getpass.getuser(), folder=folder, port=port, locations=locations)
     )
-    proxy = subprocess.Popen([NGINX, "-c", str(configuration), "-p", str(folder)], stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
+    with running([NGINX, "-c", str(configuration), "-p", str(folder)], port):
         yield
-    finally:
-        proxy.terminate()
-        proxy.wait(20)
-
-
-def ask(
-    port: int, method: str, path: str, body: str | None = None, **headers: str
-) -> tuple[int, http.client.HTTPMessage, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, body, names)
-    answer = connection.getresponse()
-    text = answer.read().decode()
-    connection.close()
-    return answer.status, answer.headers, text
 
 
 @pytest.mark.thorough
@@ -165,7 +134,7 @@ def test_users_whom_nginx_has_authenticated(tmp_path: Path) -> None:
 
     with Served(tmp_path / "engine", *options, "--host", "0.0.0.0", "--allow-host", "localhost") as served:
         service = served.address.replace("0.0.0.0", "127.0.0.1")
-        with running(tmp_path, port, SINGLE_SIGN_ON.format(passwords=passwords, address=service)):
+        with nginx_with(tmp_path, port, SINGLE_SIGN_ON.format(passwords=passwords, address=service)):
             assert ask(port, "GET", "/api/topics")[0] == 401  # by nginx
             assert asked("Ada", "/api/topics") == 200
             assert asked("Ada", "/api/users") == 403
