@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 from support.decisions import decisions
+from support.proxied import free_port
 
 from haybale import Engine
 
@@ -42,12 +42,6 @@ USER = "user root;" if os.getuid() == 0 else ""  # who may write to the folders 
 WAIT_SECONDS = 120
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
 def instructions(name: str) -> list[str]:
     """Return the values of an instruction of the Containerfile."""
     lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
@@ -61,7 +55,9 @@ def image_environment() -> dict[str, str]:
 
 def entrypoint(*arguments: str) -> list[str]:
     (value,) = instructions("ENTRYPOINT")
-    return [*json.loads(value), *arguments]
+    ((script, installed),) = [line.split() for line in instructions("COPY") if line.startswith("container/")]
+    assert json.loads(value) == [Path(installed).name]
+    return [str(ROOT / script), *arguments]
 
 
 def programs(folder: Path) -> str:
@@ -152,7 +148,8 @@ def test_the_command_of_the_container_names_the_host_and_the_proxy(tmp_path: Pat
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
     def started(*arguments: str, **environment: str) -> list[str]:
-        how = {"env": path | image_environment() | environment, "capture_output": True, "text": True, "check": True}
+        variables = path | image_environment() | environment
+        how = {"env": variables, "cwd": tmp_path, "capture_output": True, "text": True, "check": True}
         return subprocess.run(entrypoint(*arguments), **how).stdout.splitlines()
 
     command = started(HAYBALE_HOST=HOST, HAYBALE_PROXY="10.0.0.0/8", HAYBALE_OPTIONS="--https-only --root-path /cases")
@@ -162,6 +159,8 @@ def test_the_command_of_the_container_names_the_host_and_the_proxy(tmp_path: Pat
     assert (options["--users"], options["--judgements"]) == ("users.json", "judgements.sqlite")
     assert command[-3:] == ["--https-only", "--root-path", "/cases"]
     assert started()[-4:] == ["--allow-host", "localhost", "--proxy", "127.0.0.1"]
+    several = started(HAYBALE_PROXY="10.0.0.0/8 192.168.0.0/16")
+    assert several[-4:] == ["--proxy", "10.0.0.0/8", "--proxy", "192.168.0.0/16"]
     assert started("add-user", "users.json", "Ada Lovelace") == ["add-user", "users.json", "Ada Lovelace"]
 
 
@@ -249,49 +248,50 @@ def walk(root: Path, started: Any, token: str) -> None:
     assert (root / "data" / "judgements.sqlite").exists()
 
 
-def container_engine() -> str | None:
-    """Return docker or podman if it can run compose files."""
-    for name in ("podman", "docker"):
-        if shutil.which(name):
-            works = [
-                subprocess.run([name, *command], capture_output=True).returncode == 0
-                for command in (["info"], ["compose", "version"])
-            ]
-            if all(works):
-                return name
+def compose_command() -> list[str] | None:
+    """Return the command that runs compose files, if there is one and the images that they begin with can be had."""
+    images = [instructions("FROM")[0], *re.findall(r"image: (docker\S+)", (ROOT / "compose.yaml").read_text("utf-8"))]
+    for command in (["podman-compose"], ["podman", "compose"], ["docker", "compose"]):
+        engine = command[0].partition("-")[0]
+        if not shutil.which(engine) or not shutil.which(command[0]) or not succeeds(*command, "version"):
+            continue
+        if all(succeeds(engine, "image", "inspect", image) or succeeds(engine, "pull", image) for image in images):
+            return command
     return None
+
+
+def succeeds(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 @contextmanager
 def started_by_compose(root: Path) -> Iterator[tuple[dict[str, int], None]]:
-    engine = container_engine()
-    command = [str(engine), "compose", "--project-directory", str(root), "-f", str(root / "compose.yaml")]
-    environment = os.environ | {"HAYBALE_HOST": HOST}
+    command = compose_command()
+    assert command is not None
+    how: dict[str, Any] = {"env": os.environ | {"HAYBALE_HOST": HOST}, "cwd": root, "check": True}
     with ExitStack() as block:
-        block.callback(subprocess.run, [*command, "down"], env=environment, check=True, capture_output=True)
-        subprocess.run([*command, "up", "--detach", "--build"], env=environment, check=True, capture_output=True)
+        block.callback(subprocess.run, [*command, "down"], capture_output=True, **how)
+        subprocess.run([*command, "up", "-d", "--build"], capture_output=True, **how)
         wait_until_answered(443)
         yield {"80": 80, "443": 443}, None
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(container_engine() is None, reason="no container engine runs compose files here")
 def test_compose_itself(tmp_path: Path) -> None:
-    for name in (
-        "compose.yaml",
-        "Containerfile",
-        ".dockerignore",
-        "pyproject.toml",
-        "constraints.txt",
-        "README.md",
-        "LICENSE",
-    ):
+    command = compose_command()
+    if command is None:
+        pytest.skip("no container engine, or none of the images that the containers begin with")
+    for name in ("Containerfile", "compose.yaml", ".dockerignore", *instructions("COPY")[0].split()[:-1]):
         shutil.copy(ROOT / name, tmp_path / name)
-    for name in ("haybale", "proxy"):
+    for name in ("haybale", "proxy", "container"):
         shutil.copytree(ROOT / name, tmp_path / name)
     prepare(tmp_path)
-    subprocess.run(["chmod", "-R", "a+rwX", str(tmp_path / "data")], check=True)
-    add = [sys.executable, "-m", "haybale", "add-user", "users.json", "Ada", "--right", "administer"]
-    token = subprocess.run(add, cwd=tmp_path / "data", check=True, capture_output=True, text=True).stdout.strip()
-    subprocess.run(["chmod", "a+r", str(tmp_path / "data" / "users.json")], check=True)
+    if os.getuid() == 0:  # files of an administrator who is not root
+        for path in (tmp_path / "data", *(tmp_path / "data").rglob("*")):
+            os.chown(path, 1234, 1234)
+    subprocess.run([*command, "build"], cwd=tmp_path, check=True)
+    add = [*command, "run", "--rm", "haybale", "add-user", "users.json", "Ada", "--right", "administer"]
+    token = subprocess.run(add, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
     walk(tmp_path, started_by_compose, token)
+    owners = {path.stat().st_uid for path in (tmp_path / "data").rglob("*")}
+    assert owners == {(tmp_path / "data").stat().st_uid}
