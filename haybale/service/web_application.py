@@ -49,17 +49,14 @@ def create_app(
     import_optional("fastapi", "serve")
 
     from haybale.service.access_log import AccessLog
+    from haybale.service.current_workspace import AboutWorkspace, WorkspaceParts
     from haybale.service.guarded_app import add_routers, guarded_app
-    from haybale.service.login import login_routes
     from haybale.service.metrics import Metrics, workspace_gauges
     from haybale.service.pages import error_page
-    from haybale.service.pages.rendering import Renderer
-    from haybale.service.pages.users_page import users_pages
     from haybale.service.refreshing import Refreshing
     from haybale.service.security import Access, Guard
     from haybale.service.under_path import UnderPath, checked_root_path
-    from haybale.service.users_api import users_api
-    from haybale.service.workspace_routes import workspace_routes
+    from haybale.service.workspace_routes import routes_of_users, workspace_routes
 
     @asynccontextmanager
     async def refreshing(_: FastAPI) -> AsyncIterator[None]:
@@ -76,11 +73,10 @@ def create_app(
     application = guarded_app(partial(error_page, workspace), refreshing)
     application.state.workspace = workspace
     folder = workspace.engine.folder
+    application.add_middleware(AboutWorkspace, parts=WorkspaceParts(workspace, metrics))
     application.add_middleware(Guard, access=access, matter=None if folder is None else folder.resolve().name)
     application.add_middleware(AccessLog, metrics=metrics, out=log)
-    renderer = Renderer(workspace)
-    routers = workspace_routes(workspace, application, access, metrics)
-    add_routers(application, [*routers, login_routes(renderer), users_pages(renderer), users_api()])
+    add_routers(application, [*workspace_routes(application, access), *routes_of_users()])
     first_segments = {getattr(route, "path", "").split("/")[1] for route in application.router.routes} - {""}
     application.add_middleware(UnderPath, root_path=checked_root_path(root_path, first_segments))
     return application

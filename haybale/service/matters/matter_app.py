@@ -7,8 +7,8 @@ from functools import partial
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from haybale.service.current_workspace import WORKSPACE
 from haybale.service.guarded_app import add_routers, guarded_app
-from haybale.service.matters.current_matter import METRICS, WORKSPACE
 from haybale.service.pages import error_page
 from haybale.service.problems import answer
 from haybale.service.security import Access
@@ -16,10 +16,10 @@ from haybale.service.workspace_routes import workspace_routes
 
 
 def matter_app(access: Access) -> FastAPI:
-    """Return the application that answers requests about any matter, within :func:`about_matter`."""
+    """Return the application that answers requests about any matter, within :func:`about_workspace`."""
     application = guarded_app(partial(error_page, WORKSPACE))
     application.add_exception_handler(Exception, _failed)
-    add_routers(application, workspace_routes(WORKSPACE, application, access, METRICS))
+    add_routers(application, workspace_routes(application, access))
     return application
 
 

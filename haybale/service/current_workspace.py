@@ -1,7 +1,7 @@
-"""The matter that a request is about, for the routes that all matters of a service share.
+"""The workspace that a request is about, for the routes that all workspaces of a process share.
 
-One application answers for all matters, because one for each would take memory that stays when the matter is closed.
-Its routes are given :data:`WORKSPACE` and :data:`METRICS`, which stand for those of the matter of the running request.
+Routes for each workspace would take a quarter of a second, and memory that stays when a matter is closed. The shared
+routes are given :data:`WORKSPACE` and :data:`METRICS`, which stand for those of the running request.
 """
 
 from __future__ import annotations
@@ -11,28 +11,48 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from haybale.service.metrics import Metrics
 from haybale.service.workspace import Workspace
 
 
-class MatterParts(NamedTuple):
-    """What routes use of a matter."""
+class WorkspaceParts(NamedTuple):
+    """What routes use."""
 
     workspace: Workspace
     metrics: Metrics
 
 
-_current: ContextVar[MatterParts] = ContextVar("matter")
+_current: ContextVar[WorkspaceParts] = ContextVar("workspace")
 
 
 @contextmanager
-def about_matter(parts: MatterParts) -> Iterator[None]:
-    """Let the stand-ins stand for parts of a matter in the block, and in threads that get its context."""
+def about_workspace(parts: WorkspaceParts) -> Iterator[None]:
+    """Let the stand-ins stand for these parts in the block, and in threads that get its context."""
     token = _current.set(parts)
     try:
         yield
     finally:
         _current.reset(token)
+
+
+class AboutWorkspace:
+    """The ASGI middleware within which all requests are about one workspace.
+
+    Parameters
+    ----------
+    application : ASGI application
+    parts : WorkspaceParts
+    """
+
+    def __init__(self, application: ASGIApp, parts: WorkspaceParts) -> None:
+        self.application, self.parts = application, parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on."""
+        with about_workspace(self.parts):
+            await self.application(scope, receive, send)
 
 
 class StandIn:
