@@ -1,13 +1,14 @@
 """What a service of three matters bears: twenty people who work at once, its memory after idling, and kills.
 
     python benchmarks/bench_matters.py COLLECTION [--passages 100000] [--work FOLDER] [--seconds 120] [--kills 100]
-        [--idle 20] [--processes N] [--parts load,memory,kills] [--results benchmarks/results]
+        [--idle 20] [--processes N] [--parts load,memory,kills,isolation] [--results benchmarks/results]
 
 The matters are documents of the collection from three different starts, with ids of their own. ``--work`` keeps their
 engines for the next run. The people are asyncio clients of this process, on the same cores as the service; their
 queries are those of the collection. ``--idle`` is the time in seconds after which a matter is closed, in place of half
 an hour. ``--processes`` is that of ``haybale serve``. Memory is the proportional set size of the service and of all its
-processes, which counts shared pages once. Kills are of a service of three small matters.
+processes, which counts shared pages once. Kills are of a service of three small matters. The part ``isolation`` asks in
+random order for a matter without a right and for one that does not exist.
 Writes matters.json and matters.md.
 """
 
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from support.served import Served
 
 NAMES = ("birch", "cedar", "maple")  # of the matters; documents are added to the first, the second trains
+PARTS = ("load", "memory", "kills", "isolation")
 FUSED = "rrf(bm25-doc,parm-rrf)"
 PEOPLE = 20
 PAUSE = (1.0, 4.0)  # seconds between two requests of a person
 SEARCH_LIMIT, JUDGEMENT_LIMIT, MEMORY_LIMIT = 0.4, 2.0, 1.2  # seconds, seconds, times one open matter
 SMALL_PASSAGES = 1_500  # of a matter that is killed; judges must not run out of documents
 TOPICS = 4  # of a matter; people judge for the last one, trainings learn from all
+STRANGER_REQUESTS = 2_000  # to a matter without a right, and as many to none
 ADD_SECONDS = 5.0  # between two additions of ten documents
 
 
@@ -306,6 +309,29 @@ def memories(folder: Path, users: Path, token: str, idle: float, processes: int 
     return rows
 
 
+async def strangers_seconds(address: str, token: str) -> tuple[list[float], list[float]]:
+    """Return the seconds of requests to a matter without a right, and of those to a matter that does not exist."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    person = Person(address, token, seconds, Counter())
+    order = np.random.default_rng(0).permutation(2 * STRANGER_REQUESTS) % 2
+    for name in (NAMES[0], "tulip") * 50:  # until the connection and all code are warm
+        await person.ask("first", f"/matters/{name}/api/search?q=recht")
+    for number in order:
+        name = (NAMES[0], "tulip")[number]
+        await person.ask(name, f"/matters/{name}/api/search?q=recht")
+    return seconds[NAMES[0]], seconds["tulip"]
+
+
+def measure_isolation(folder: Path, users: Path, token: str, processes: int | None) -> dict[str, float]:
+    """Return the median ms of requests to a matter without a right and to none, and the p of their difference."""
+    from scipy.stats import mannwhitneyu
+
+    with served_matters(folder, users, 0, processes) as served:
+        forbidden, missing = asyncio.run(strangers_seconds(served.address, token))
+    medians = {"forbidden": 1000 * float(np.median(forbidden)), "missing": 1000 * float(np.median(missing))}
+    return medians | {"p": float(mannwhitneyu(forbidden, missing).pvalue)}
+
+
 def measure_load(folder: Path, users: Path, tokens: list[str], queries: list[str], given: Any) -> dict[str, Any]:
     """Return what people get while documents are added and a matter trains."""
     with served_matters(folder, users, 0, given.processes) as served:
@@ -368,6 +394,14 @@ def page_of(record: dict[str, Any]) -> list[str]:
         ]
         lines += [f"nine judges judged. {n_given:,} judgements were acknowledged; {n_missing} of them are missing, and"]
         lines += [f"{n_repeated} are there twice."]
+    if "isolation" in record:
+        forbidden, missing, p = (record["isolation"][name] for name in ("forbidden", "missing", "p"))
+        lines += ["", "## Isolation", ""]
+        lines += [
+            f"{STRANGER_REQUESTS:,} requests to a matter in which the user has no right take {forbidden:.3f} ms in the",
+            f"median, as many to a name that no matter has {missing:.3f} ms, in random order; p of a difference",
+            f"{p:.2g} (Mann-Whitney).",
+        ]
     return lines
 
 
@@ -380,7 +414,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--idle", type=float, default=20, help="seconds after which a matter is closed")
     parser.add_argument("--processes", type=int, help="that search a matter; default: as haybale serve")
-    parser.add_argument("--parts", default="load,memory,kills", help="what is measured; other parts stay as they are")
+    parser.add_argument("--parts", default=",".join(PARTS), help="what is measured; other parts stay as they are")
     given = parser.parse_args()
     from haybale import Engine
     from haybale.service.users import User
@@ -398,6 +432,9 @@ def main() -> None:
         users = work / "users.json"
         tokens = [add_user(users, User("Ada", "administer")) or ""]
         tokens += [add_user(users, User(f"judge {number}", "judge")) or "" for number in range(PEOPLE)]
+        if "isolation" in parts:
+            stranger = add_user(users, User("Mallory", "none", matters={NAMES[1]: "read"})) or ""
+            record["isolation"] = measure_isolation(work / "matters", users, stranger, given.processes)
         if "load" in parts:
             record["load"] = measure_load(work / "matters", users, tokens, queries, given)
         if "memory" in parts:

@@ -74,7 +74,7 @@ def test_demo(pydocs: Collection, tmp_path: Path, here: Call, monkeypatch: pytes
     """The demo uses an engine that exists already, and the command that it recommends can be run."""
     part = part_of_pydocs(pydocs, 40)
     monkeypatch.setattr("haybale.collections.readers.pydocs.read_pydocs", lambda: part)
-    monkeypatch.setattr("haybale.reports.picture.TSNE", QUICK_TSNE)
+    monkeypatch.setattr("sklearn.manifold.TSNE", QUICK_TSNE)
     monkeypatch.chdir(tmp_path)
     assert here("index", "pydocs", "--out", "haybale-demo/engine")[0] == 0
     status, shown, said = here("demo")

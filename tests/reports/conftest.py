@@ -18,7 +18,7 @@ RANKERS = ("bm25", "bm25-doc", "knn", "parm-vrrf", "rrf(bm25,knn)")
 @pytest.fixture(scope="package", autouse=True)
 def _quick_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("haybale.reports.picture.TSNE", QUICK_TSNE)
+        patch.setattr("sklearn.manifold.TSNE", QUICK_TSNE)
         yield
 
 

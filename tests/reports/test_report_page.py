@@ -154,7 +154,7 @@ def test_the_picture_shows_all_passages_and_queries(page: Page, collection: Coll
 def test_the_map_of_vectors_is_left_out_unless_it_is_wanted(
     folder: Path, collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haybale.reports.picture.TSNE", lambda **how: pytest.fail("drawn"))
+    monkeypatch.setattr("sklearn.manifold.TSNE", lambda **how: pytest.fail("drawn"))
     write_report([folder], tmp_path / "r.html", collection=collection)
     page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert page.absent == ["picture"]

@@ -67,7 +67,8 @@ def caught(page: Any, held: list[Any]) -> Any:
 
 def test_search_filter_and_see_why(site: Site) -> None:
     page = site.open()
-    page.keyboard.type("notice to terminate")  # the box has the focus
+    expect(page.locator("#q")).to_be_focused()
+    page.keyboard.type("notice to terminate")
     page.keyboard.press("Enter")
     page.wait_for_selector(".hit")
     with page.expect_response("**/?*f.kind=Lease*"):

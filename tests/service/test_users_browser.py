@@ -68,7 +68,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.parametrize("has_scripts", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_administrator_invites_a_user_who_logs_in_and_out(site: Site, has_scripts: bool) -> None:
     eve = site.open(site.link, java_script_enabled=has_scripts)
-    eve.keyboard.press("Enter")  # the button has the focus
+    expect(eve.get_by_role("button", name="Log in as Eve")).to_be_focused()
+    eve.keyboard.press("Enter")
     expect(eve.locator(".searchbox")).to_be_visible()
     eve.get_by_role("link", name="Users").click()
     eve.get_by_label("Name").fill("Bob")
