@@ -23,9 +23,9 @@ from haybale.errors import MissingExtraError
 from haybale.rankers import Training, parse
 
 # The same examples every time, so that a failure is of the change before it; HYPOTHESIS_PROFILE=random draws others.
-# A test that does not say how many it needs has 40 of these, or 100 others. No test fails because a machine is slow.
+# A test that does not say how many it needs has 25 of these, or 100 others. No test fails because a machine is slow.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("random"), derandomize=True, max_examples=40)
+settings.register_profile("same", settings.get_profile("random"), derandomize=True, max_examples=25)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # Files for a type checker, for other Pythons, and of a package that is installed in a process of its own.

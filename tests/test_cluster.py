@@ -132,7 +132,8 @@ def assert_same_ensemble(found: SVREnsemble, expected: SVREnsemble) -> None:
 
 
 # Without and with shared Gram matrices.
-@pytest.mark.parametrize("overlap", [pytest.param(0.1, marks=pytest.mark.thorough), 4.0])
+@pytest.mark.thorough
+@pytest.mark.parametrize("overlap", [0.1, 4.0])
 def test_training_gives_the_same_bags_if_a_worker_is_killed(client: Any, tmp_path: Path, overlap: float) -> None:
     with killing(tmp_path / "flags"):
         found = [trained(dask_tasks.WaitingSolver(str(tmp_path / "flags")), overlap=overlap)]

@@ -42,7 +42,7 @@ def pydocs_is_unchanged() -> bool:
 
 
 def page(path: Path) -> Any:
-    long = path.stem in ("keep-and-serve", "embeddings", "graph", "rankers", "sets")
+    long = path.stem in ("keep-and-serve", "embeddings", "graph", "rankers", "sets", "pdfs", "rerank", "review")
     return pytest.param(path, id=path.stem, marks=pytest.mark.thorough if long else ())
 
 
@@ -90,6 +90,7 @@ def test_figures_of_pages_are_those_of_the_measurements(tmp_path: Path) -> None:
     assert (tmp_path / "scaling.md").read_text(encoding="utf-8") == (DOCS / "scaling.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")

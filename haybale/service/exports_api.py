@@ -5,18 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
-from haybale.service.answers import files
+from haybale.review import ReviewProtocol
+from haybale.service.answers import Answer, answers, files
 from haybale.service.api import JudgeName, api_router
 from haybale.service.own_addresses import document_address
 from haybale.service.roles import READ, needs
 from haybale.service.security import reader_of
 from haybale.service.taken_along import own_base
+from haybale.service.topic_desk_api import ProtocolVersion
 from haybale.service.workspace import Workspace
 from haybale.word_document import MEDIA_TYPE as WORD
 
@@ -41,6 +43,49 @@ EXPORT_FORMATS = {
     "bibtex": ExportFormat("bib", "application/x-bibtex"),
     "nbib": ExportFormat("nbib", "application/nbib"),
 }
+
+
+class ReportedDocument(Answer):
+    """A document of a topic, with its judgements."""
+
+    doc_id: str
+    title: str
+    citation: str
+    court: str
+    date: str
+    docket: str
+    link: str
+    page: int | None
+    heading: str | None
+    passage_id: str | None
+    snippet: str
+    grade: int | None
+    contradictory: bool
+    reasons: list[str]
+    judgements: list[dict[str, Any]]
+    rank: int | None
+    probability: float | None
+    draw: int | None
+    status: str
+    duplicate_of: str
+    metadata: dict[str, Any]
+
+
+class TopicReportAnswer(Answer):
+    """A topic with its protocol and its documents."""
+
+    topic: str
+    text: str
+    begun: str
+    made: str
+    haybale: str
+    collection: str
+    n_documents: int
+    n_judged: int
+    n_relevant: int
+    protocol: ReviewProtocol
+    protocol_changes: list[ProtocolVersion]
+    documents: list[ReportedDocument]
 
 
 def exported_content(
@@ -80,7 +125,9 @@ def exports_api(workspace: Workspace) -> APIRouter:
     """Return the routes of exports."""
     router = api_router()
 
-    @router.get("/topics/{topic:number}/export", **files(*(format.media_type for format in EXPORT_FORMATS.values())))
+    other_types = [format.media_type for name, format in EXPORT_FORMATS.items() if name != "json"]
+
+    @router.get("/topics/{topic:number}/export", **answers(TopicReportAnswer, 200, *other_types))
     @needs(READ)
     def export(
         request: Request,

@@ -11,10 +11,19 @@ N_CASES |= {"at_once": 4, "streams": 4, "kills": 1, "stores": 10, "checkpoints":
 N_CASES |= {"shared_keys": 12, "units": 20, "requests": 20, "twins": 15, "judging": 15, "records": 6}
 N_CASES |= {"segments": 6, "rebuilt": 6, "columns": 12, "merges": 3}
 ELSEWHERE = ("environment",)  # new processes, which take long
+# Kinds whose laws are those of property tests, too.
+RARER = ("streams", "segments", "columns", "merges", "shared_keys", "twins", "rebuilt", "stores", "records", "strings")
 SEEDS = {"manifests": 3}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.thorough if kind in RARER else ())
+        for kind in KINDS
+        if kind not in ELSEWHERE
+    ],
+)
 def test_no_case_fails(kind: str, target: Target) -> None:
     tried = attack(target, kind, N_CASES.get(kind, 50), seed=SEEDS.get(kind, 0), seconds=60)
     assert tried.counts or kind == "checkpoints"  # which needs torch

@@ -74,7 +74,7 @@ def ranked(ranker: Ranker, depth: int = 5, **within: Any) -> dict[str, list[tupl
 
 
 @pytest.mark.filterwarnings("ignore::haybale.EmptyRankingWarning")
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", [pytest.param("dense", marks=pytest.mark.thorough), "sparse"])
 @settings(max_examples=6, deadline=None)
 @given(documents=DOCUMENTS, data=st.data())
 def test_the_order_of_documents_changes_no_ranking(
@@ -96,7 +96,7 @@ def test_the_order_of_documents_changes_no_ranking(
 
 
 @pytest.mark.filterwarnings("ignore::haybale.EmptyRankingWarning")
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("encoder", [pytest.param("dense", marks=pytest.mark.thorough), "sparse"])
 @settings(max_examples=6, deadline=None)
 @given(documents=DOCUMENTS, data=st.data())
 def test_an_engine_grown_in_any_order_ranks_as_one_of_all_documents(

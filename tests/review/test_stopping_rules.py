@@ -28,6 +28,8 @@ RULES = [
     "quant(target=0.8,n_std=2,every=3)",
     "qbcb(target=0.6,confidence=0.7)",
 ]
+SLOW = "iph(target=0.8)"  # it takes as long as all others together; its released form is tried always
+EACH_RULE = [pytest.param(text, marks=pytest.mark.thorough if text == SLOW else ()) for text in RULES]
 
 
 def made(seed: int, n: int, n_relevant: int, skew: float = 8.0, share: float = 0.5) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def made(seed: int, n: int, n_relevant: int, skew: float = 8.0, share: float = 0
     return {"labels": labels, "n_documents": n, "sampled": sampled, "scores": scores, "drawn": drawn}
 
 
-@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("text", EACH_RULE)
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 120), st.floats(0, 1), st.floats(0, 1))
 def test_the_first_stop_is_the_first_check_that_says_stop(text: str, seed: int, n: int, rich: float, r: float) -> None:
@@ -57,7 +59,7 @@ def test_the_first_stop_is_the_first_check_that_says_stop(text: str, seed: int, 
     assert rule.first_stop(**case) == next(k for k in range(n + 1) if rule.check(screening.prefix(k)).stop)
 
 
-@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("text", EACH_RULE)
 @pytest.mark.parametrize(("n", "n_relevant"), [(1, 0), (1, 1), (40, 0), (40, 40), (40, 1)])
 def test_extreme_collections(text: str, n: int, n_relevant: int) -> None:
     rule, case = parse_rule(text), made(1, n, n_relevant)
@@ -70,7 +72,7 @@ def test_extreme_collections(text: str, n: int, n_relevant: int) -> None:
     assert (advice.stop, advice.recall, advice.low) == (True, 1.0, 1.0)  # all was read
 
 
-@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("text", EACH_RULE)
 def test_advice_is_a_value_within_bounds(text: str) -> None:
     rule, screening = parse_rule(text), Screening(**made(3, 400, 50))
     for n in (1, 3, 20, 90, 250, 399):
@@ -90,7 +92,7 @@ def test_a_larger_target_never_stops_earlier(text: str, seed: int, n: int, rich:
     assert stops == sorted(stops)
 
 
-@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("text", EACH_RULE)
 def test_nothing_stops_before_its_first_checkpoint(text: str) -> None:
     rule, case = parse_rule(text), made(5, 300, 40)
     first = rule.checkpoints(300)[0]
@@ -98,7 +100,7 @@ def test_nothing_stops_before_its_first_checkpoint(text: str) -> None:
     assert not any(rule.check(Screening(**case).prefix(n)).stop for n in range(first))
 
 
-@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("text", EACH_RULE)
 def test_a_rule_says_whether_it_needs_probabilities(text: str) -> None:
     rule, screening = parse_rule(text), Screening(**{**made(3, 400, 50), "scores": None}).prefix(200)
     if rule.needs_scores:
@@ -111,7 +113,7 @@ def test_a_rule_says_whether_it_needs_probabilities(text: str) -> None:
 # Names and parameters
 
 
-@pytest.mark.parametrize("text", RULES)
+@pytest.mark.parametrize("text", EACH_RULE)
 def test_texts_of_rules_are_read_back(text: str) -> None:
     rule = parse_rule(text)
     assert parse_rule(str(rule)) == rule

@@ -11,7 +11,9 @@ import pytest
 from support.decisions import decisions
 
 from haybale.service import create_app
+from haybale.service.exports_api import EXPORT_FORMATS
 from haybale.service.security import Access
+from haybale.service.taken_along import HIT_MEDIA_TYPES
 from haybale.service.users import only_token
 
 TOKEN = "a token of everybody"
@@ -110,8 +112,10 @@ def test_a_client_that_is_generated_from_the_description_does_a_review(client: A
     assert joined["n_duplicates"] == service.duplicates_of_topic(topic=topic)["n_duplicates"] > 0
     assert service.duplicates(limit=1)["n_documents"] == len(decisions())
     assert service.import_judgements({"tax/2": 0}, topic=topic) == {"n_added": 1}
-    for format in ("qrels", "csv", "beir", "ris"):
-        assert service.export(topic=topic, format=format)
+    for format in EXPORT_FORMATS:
+        assert service.export(topic=topic, format=format, documents="all")
+    for format in HIT_MEDIA_TYPES:
+        assert service.search(q="dog damage", format=format)
     assert service.topic(topic=topic) == service.topics()["topics"][0]
     assert service.trainings()["trainings"] == []
     assert service.trainings()["readiness"]["default"] == "similar topics"

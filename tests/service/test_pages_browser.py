@@ -342,6 +342,7 @@ def test_without_scripts(site: Site) -> None:
     close(page)
 
 
+@pytest.mark.thorough  # walks with axe are of fewer pages
 def test_pages_are_accessible_and_fit_a_phone(site: Site, topic: int) -> None:
     site.workspace.judge(topic, "001.md", 1, judge="Ada", note="a note")
     site.workspace.judge(topic, "001.md", 0, judge="Bob")

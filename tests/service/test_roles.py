@@ -46,6 +46,7 @@ def check(calls, right, name, status):
     calls.clear()
 
 
+@pytest.mark.thorough  # random spellings of all routes are tried always
 def test_every_spelling_of_what_admins_do(spied_service):
     """A judge, and nobody, has no effect by any spelling or method; an admin has, by the plain one."""
     application, access, calls = spied_service
