@@ -191,6 +191,24 @@ def test_each_matter_has_its_own_log_and_metrics(matters: Matters, folder: Path,
     assert "haybale_documents 4.0" in client.get("/matters/heron/metrics").text
 
 
+def test_a_search_over_several_matters_is_in_the_log_of_each(matters: Matters) -> None:
+    """With who asked and what was found there; a matter that the user may not read was not searched."""
+    with_log, client = asked(matters), asked(matters, users())
+    for name in WORDS:
+        assert with_log.patch(f"/matters/{name}/api/log", json={"is_on": True}).json()["is_on"]
+    hits = client.get("/api/search", params={"q": "an unusual question"}, headers=bearer("Ada")).json()["hits"]
+    lines = {}
+    for name in WORDS:
+        searches = with_log.get(f"/matters/{name}/api/log", params={"action": "search"}).json()["lines"]
+        lines[name] = [line for line in searches if line["details"]["text"] == "an unusual question"]
+        with_log.patch(f"/matters/{name}/api/log", json={"is_on": False})
+    assert {name for name in lines if lines[name]} == set(RIGHTS["Ada"])
+    for name in RIGHTS["Ada"]:
+        [line] = lines[name]
+        assert line["user"] == "Ada"
+        assert set(line["details"]["hits"]) >= {row["doc_id"] for row in hits if row["matter"] == name}
+
+
 def test_pages_of_a_service_with_several_matters(client: TestClient) -> None:
     page = client.get("/").text
     assert 'href="/matters/plover/"' in page
