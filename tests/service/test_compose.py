@@ -290,7 +290,20 @@ def test_compose_itself(tmp_path: Path) -> None:
         for path in (tmp_path / "data", *(tmp_path / "data").rglob("*")):
             os.chown(path, 1234, 1234)
     subprocess.run([*command, "build"], cwd=tmp_path, check=True)
-    add = [*command, "run", "--rm", "haybale", "add-user", "users.json", "Ada", "--right", "administer"]
+    engine = command[0].partition("-")[0]
+    add = [
+        engine,
+        "run",
+        "--rm",
+        "-v",
+        "./data:/data",
+        "haybale",
+        "add-user",
+        "users.json",
+        "Ada",
+        "--right",
+        "administer",
+    ]
     token = subprocess.run(add, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
     walk(tmp_path, started_by_compose, token)
     owners = {path.stat().st_uid for path in (tmp_path / "data").rglob("*")}
