@@ -73,6 +73,7 @@ from .rankers import Explanation as Explanation
 from .rankers import InSpace as InSpace
 from .rankers import Learned as Learned
 from .rankers import LearnedFusion as LearnedFusion
+from .rankers import NearbyDocuments as NearbyDocuments
 from .rankers import Popularity as Popularity
 from .rankers import Ranker as Ranker
 from .rankers import Remote as Remote

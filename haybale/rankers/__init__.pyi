@@ -28,6 +28,7 @@ from .models.forecaster import Forecast as Forecast
 from .models.learned_fusion import LearnedFusion as LearnedFusion
 from .models.new_queries import NewQueries as NewQueries
 from .models.new_queries import unseen_queries as unseen_queries
+from .nearby_documents import NearbyDocuments as NearbyDocuments
 from .parm import PARM as PARM
 from .popularity import Popularity as Popularity
 from .remote import Remote as Remote

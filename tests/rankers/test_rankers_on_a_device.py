@@ -46,7 +46,7 @@ CASES = [
     for name in ranker_names()
     for encoder in ENCODERS
     if (encoder == "dense" or name not in DENSE_ONLY)
-    and name not in ("cut", "unseen", "run", "remote")  # which take rankings, on the CPU
+    and name not in ("cut", "unseen", "nearby", "run", "remote")  # which take rankings, on the CPU
 ]
 DEPTH = 10
 

@@ -41,6 +41,7 @@ RANKERS = (
     f"learned(bm25-doc,rrf(knn,knn-queries),{LEARNED})",
     "cut(rrf(bm25,knn-queries),objective=recall,target=0.9,at_least_one=true)",
     "unseen(bm25-doc)",
+    "nearby(knn-queries(k=7),distance=2)",
 )
 LEARNING = tuple(name for name in RANKERS if any(part in name for part in ("svr", "queries", "weighted", "unseen")))
 
