@@ -198,6 +198,7 @@ MEASURES = {
     "bench_stopping.py": ("review/screening.py", "review/stopping"),
     "bench_svr.py": ("ensemble", "parallel.py"),
     "bench_training.py": ("finetune",),
+    "bench_unseen.py": CORE,
     "bench_walk.py": ("cli",),
     "reproduce.py": CORE,
 }
