@@ -66,7 +66,10 @@ def _not_blank(text: str) -> str:
 
 
 NotBlank = AfterValidator(_not_blank)
-NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": r"\S"}
+# A character that str.strip() leaves. In the regular expressions of JSON Schema, \s lacks five of those that it takes
+# away, and has the byte order mark besides.
+NOT_BLANK_PATTERN = r"[^\s\u001c-\u001f\u0085]|\ufeff"
+NOT_BLANK: dict[str, Any] = {"minLength": 1, "pattern": NOT_BLANK_PATTERN}
 
 
 def _plain_numbers(value: Any) -> Any:

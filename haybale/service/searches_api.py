@@ -10,7 +10,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from haybale.service.answers import Answer, HitAnswer, answers
-from haybale.service.api import MAX_NAME, NOT_BLANK, Body, JudgeName, NotBlank, api_router
+from haybale.service.api import MAX_NAME, NOT_BLANK, NOT_BLANK_PATTERN, Body, JudgeName, NotBlank, api_router
 from haybale.service.atom_feed import ATOM_TYPE, atom_of
 from haybale.service.file_worker import MAX_TEXT
 from haybale.service.guarded_routes import GuardedRoute
@@ -27,7 +27,7 @@ _DIGEST = r"^[0-9a-f]{64}$"
 class NewSearch(Body):
     """A search to save. ``k`` documents are its hits."""
 
-    name: str = Field(min_length=1, max_length=MAX_SEARCH_NAME, pattern=r"\S")
+    name: str = Field(min_length=1, max_length=MAX_SEARCH_NAME, pattern=NOT_BLANK_PATTERN)
     q: Annotated[str, NotBlank] = Field(max_length=MAX_TEXT, json_schema_extra=NOT_BLANK)
     where: str | None = Field(None, max_length=2000)
     ranker: str | None = Field(None, max_length=MAX_NAME, description="Default: the first one, by its name of now.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -221,3 +222,21 @@ def test_answers_that_have_not_changed_are_not_sent_again(client: Any) -> None:
     assert client.get("/api/documents/dog/5", headers={"if-none-match": tag}).status_code == 200
     head = client.head("/api/documents/dog/1")
     assert (head.headers["etag"], head.content) == (tag, b"")
+
+
+def test_what_is_blank_is_described_as_it_is_refused(client: Any, document: dict[str, Any]) -> None:
+    """Every character of Unicode that is a space somewhere, by the rules of JSON Schema's regular expressions."""
+    schema = document["components"]["schemas"]["NewSearch"]["properties"]
+    # What ECMA-262 calls white space and line terminators.
+    spaces = {chr(code) for code in range(0x3001) if unicodedata.category(chr(code)) == "Zs"} | set(
+        "\t\n\v\f\r\ufeff\u2028\u2029"
+    )
+    inner, other = re.fullmatch(r"\[\^\\s(.+)\]\|(.+)", schema["q"]["pattern"]).groups()
+    for code in (*range(0x3001), 0xFEFF):
+        text = chr(code)
+        matches = (text not in spaces and not re.match(f"[{inner}]", text)) or re.match(other, text) is not None
+        assert matches == bool(text.strip()), hex(code)
+    assert schema["name"]["pattern"] == schema["q"]["pattern"]
+    for text, status in (("\x1c", 422), ("\x85", 422), ("\ufeff", 201)):
+        answer = client.post("/api/searches", json={"name": f"x{ord(text)}", "q": text})
+        assert answer.status_code == status, answer.text
