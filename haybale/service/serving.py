@@ -78,8 +78,8 @@ class PatientProtocol(H11Protocol):
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a socket that listens; its connections send what is written at once.
 
-    asyncio sees to this only for sockets that were made for TCP by name. Otherwise the body of an answer waits until the
-    client has acknowledged its head, which clients that keep a connection open do after 40 ms.
+    asyncio sees to this only for sockets that were made for TCP by name. Otherwise the body of an answer waits until
+    the client has acknowledged its head, which clients that keep a connection open do after 40 ms.
 
     Raises
     ------
