@@ -186,7 +186,8 @@ def test_reasons_and_full_texts_by_keyboard(site: Site, topic: int) -> None:
     page.get_by_role("link", name="Full texts").click()
     page.wait_for_load_state()  # keys do nothing before the script has run
     expect(card(page)).to_have_attribute("data-doc", included.doc_id)
-    page.keyboard.press("m")
+    with page.expect_navigation():  # nothing is left, so the page loads again; until then, keys are lost
+        page.keyboard.press("m")
     page.get_by_text("Everything is judged").wait_for()
     assert desk.full_text_progress(topic).n_not_retrieved == 1
     page.keyboard.press("u")
