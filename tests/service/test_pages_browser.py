@@ -206,7 +206,8 @@ def test_it_says_when_to_stop_and_exports(site: Site, topic: int) -> None:
         site.workspace.judge(topic, document.doc_id, site.grades[document.doc_id], judge="Ada")
     page = site.open(f"/topics/{topic}/review", judge="Ada")
     expect(page.locator(".advice").first).to_be_visible()
-    page.keyboard.press("n")
+    with page.expect_navigation():  # the page loads again
+        page.keyboard.press("n")
     page.get_by_text("Everything is judged").wait_for()
     expect(page.locator(".advice").first).to_have_text("stop")
     expect(page.locator(".advice", has_not_text=re.compile("^stop$"))).to_have_count(0)
