@@ -37,14 +37,9 @@ from haybale.rankers import Training
 
 PACKAGES = ("numpy", "scikit-learn", "numba")
 MEASURE = "nDCG@10"
-ADDED: dict[str, tuple[str, ...]] = {
-    "`learned`": (),
-    "with `unseen`": ("unseen(bm25-weighted)", "unseen(bm25-doc)"),
-    "with `unseen` and `nearby`": (
-        *("unseen(bm25-weighted)", "unseen(bm25-doc)"),
-        *("nearby(knn-queries)", "unseen(nearby(knn-queries))"),
-    ),
-}
+UNSEEN = ("unseen(bm25-weighted)", "unseen(bm25-doc)")
+NEARBY = ("nearby(knn-queries)", "unseen(nearby(knn-queries))")
+ADDED = {"`learned`": (), "with `unseen`": UNSEEN, "with `unseen` and `nearby`": (*UNSEEN, *NEARBY)}
 SPLITS, GROUPS = ("dev", "test"), ("all", "seen", "unseen")
 
 

@@ -286,10 +286,9 @@ class Analyzer:
         >>> Analyzer("german").splits_like(Analyzer("none")), Analyzer("turkish").splits_like(Analyzer("none"))
         (True, False)
         """
-        analyzers = self, other
-        if any(analyzer.function is not None or analyzer.compounds is not None for analyzer in analyzers):
+        if any(analyzer.function is not None or analyzer.compounds is not None for analyzer in (self, other)):
             return False
-        return len({analyzer.language == "turkish" for analyzer in analyzers}) == 1  # see lowered()
+        return (self.language == "turkish") == (other.language == "turkish")  # see lowered()
 
     def stemmer(self) -> Callable[[str], str]:
         """Return a function from a word to its term."""

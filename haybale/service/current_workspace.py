@@ -6,8 +6,7 @@ routes are given :data:`WORKSPACE` and :data:`METRICS`, which stand for those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
@@ -27,16 +26,6 @@ class WorkspaceParts(NamedTuple):
 _current: ContextVar[WorkspaceParts] = ContextVar("workspace")
 
 
-@contextmanager
-def about_workspace(parts: WorkspaceParts) -> Iterator[None]:
-    """Let the stand-ins stand for these parts in the block, and in threads that get its context."""
-    token = _current.set(parts)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
 class AboutWorkspace:
     """The ASGI middleware within which all requests are about one workspace.
 
@@ -50,9 +39,12 @@ class AboutWorkspace:
         self.application, self.parts = application, parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on."""
-        with about_workspace(self.parts):
+        """Hand a request on; here, and in threads that get its context, the stand-ins stand for the parts."""
+        token = _current.set(self.parts)
+        try:
             await self.application(scope, receive, send)
+        finally:
+            _current.reset(token)
 
 
 class StandIn:

@@ -16,7 +16,7 @@ from haybale.service.workspace_routes import workspace_routes
 
 
 def matter_app(access: Access) -> FastAPI:
-    """Return the application that answers requests about any matter, within :func:`about_workspace`."""
+    """Return the application that answers requests about any matter, within ``AboutWorkspace``."""
     application = guarded_app(partial(error_page, WORKSPACE))
     application.add_exception_handler(Exception, _failed)
     add_routers(application, workspace_routes(application, access))

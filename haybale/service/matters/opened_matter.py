@@ -15,7 +15,7 @@ from haybale import Engine
 from haybale.review import JudgementStore, judgement_file_of
 from haybale.review.interrupted_restore import finish_restore
 from haybale.service.access_log import AccessLog
-from haybale.service.current_workspace import WorkspaceParts, about_workspace
+from haybale.service.current_workspace import AboutWorkspace, WorkspaceParts
 from haybale.service.matters.matter_app import matter_app
 from haybale.service.metrics import Metrics, workspace_gauges
 from haybale.service.named_rankers import fitted_rankers
@@ -113,10 +113,9 @@ class OpenedMatter:
     ) -> None:
         self.workspace, self.close = workspace, close
         metrics = Metrics(partial(workspace_gauges, workspace))
-        self._parts = WorkspaceParts(workspace, metrics)
-        self._logged = AccessLog(application, metrics, log, name)
+        logged = AccessLog(application, metrics, log, name)
+        self._application = AboutWorkspace(logged, WorkspaceParts(workspace, metrics))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        with about_workspace(self._parts):
-            await self._logged(scope, receive, send)
+        await self._application(scope, receive, send)
