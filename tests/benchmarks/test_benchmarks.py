@@ -252,15 +252,6 @@ def test_small_forecasts(ran: Any, script: Any, tmp_path: Path, monkeypatch: pyt
     assert ran(*given, "--training", "80", "--test", "30").splitlines()[:60] == page.splitlines()[:60]
 
 
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore:.*training queries for")
-def test_small_unseen(ran: Any, script: Any, words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = (BM25(), SimilarQueries(), SVR([BM25("document"), KNN()], n_bags=4, n_jobs=1))
-    monkeypatch.setattr(Learned, "nested", lambda self: list(self.rankers or small))
-    page = ran("bench_unseen", "unseen.md", str(words), "--shares", "0.5")
-    assert len(re.findall(r"^\| (?:`learned`|with [^|]+) \| 0.5 \|( \S+ \|){6}$", page, re.M)) == 3
-
-
 def test_small_judgements(ran: Any, words: Path) -> None:
     page = ran("bench_judgements", "judgements.md", str(words), "--draws", "2", COUNTS=(3,))
     assert len(re.findall(r"^\| words \| 3 \| 0\.\d{4} \(0\.\d{4} to \d\.\d{4}\) \| \d of 2 \|", page, re.M)) == 1
